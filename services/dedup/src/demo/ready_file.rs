@@ -1,0 +1,52 @@
+//! The file that tells scripts where everything is.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use dedup_testbed::{Region, Testbed};
+use serde_json::{Value, json};
+
+/// A written file; it goes with the regions it describes.
+#[derive(Debug)]
+pub(super) struct ReadyFile(PathBuf);
+
+impl ReadyFile {
+    /// Writes the file at once or not at all: who sees it can read all of it.
+    pub(super) fn write(path: &Path, testbed: &Testbed) -> anyhow::Result<Self> {
+        let text = format!("{:#}\n", describe(testbed));
+        let mut temporary = path.as_os_str().to_owned();
+        temporary.push(format!(".{}", std::process::id()));
+        std::fs::write(&temporary, text)
+            .and_then(|()| std::fs::rename(&temporary, path))
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(Self(path.to_owned()))
+    }
+}
+
+impl Drop for ReadyFile {
+    fn drop(&mut self) {
+        std::fs::remove_file(&self.0).ok();
+    }
+}
+
+fn describe(testbed: &Testbed) -> Value {
+    json!({ "regions": testbed.regions().iter().map(region).collect::<Vec<_>>() })
+}
+
+/// `url` and `pids.service` are those of the first instance.
+fn region(region: &Region) -> Value {
+    let first = &region.instances[0];
+    let instance = |i: &dedup_testbed::Service| json!({ "name": i.name(), "url": i.url(), "pid": i.pid() });
+    json!({
+        "name": region.name,
+        "url": first.url(),
+        "postgres": region.postgres.dsn("postgres"),
+        "redis": region.redis.as_ref().map(dedup_testbed::Redis::url),
+        "pids": {
+            "service": first.pid(),
+            "postgres": region.postgres.pid(),
+            "redis": region.redis.as_ref().map(dedup_testbed::Redis::pid),
+        },
+        "instances": region.instances.iter().map(instance).collect::<Vec<_>>(),
+    })
+}

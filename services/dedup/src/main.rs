@@ -1,0 +1,2 @@
+//! dedup
+fn main() {}

@@ -1,0 +1,30 @@
+//! Topics: what a key is unique within.
+
+use crate::{TextError, check_text};
+
+/// Name of a topic: 1–249 of `A-Z a-z 0-9 . _ -`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Topic(Box<str>);
+
+impl Topic {
+    /// Longest name in bytes (as in Kafka, so that every topic there can be one here).
+    pub const MAX_BYTES: usize = 249;
+
+    /// Parses a name.
+    pub fn parse(text: &str) -> Result<Self, TextError> {
+        let allowed = "letters, digits, '.', '_' or '-'";
+        check_text(text, Self::MAX_BYTES, allowed, |c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'))?;
+        Ok(Self(text.into()))
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Display for Topic {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}

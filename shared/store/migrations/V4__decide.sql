@@ -1,0 +1,275 @@
+-- The question "am I the first?", for a batch of different digests, in one round trip.
+
+-- The order of judgement over a record that was found; the same table as `dedup_core::judge`, and tested against it.
+-- 1 first (past its window) · 2 first (released) · 3 first (take-over of a lapsed lease) · 4 mismatch · 5 the grant again ·
+-- 6 the grant again, lease to renew · 7 duplicate · 8 in progress
+CREATE FUNCTION dedup.judge_v1(meta int, expires bigint, ends bigint, rec_request bigint, rec_fingerprint int,
+    now bigint, claim boolean, request bigint, fp int) RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+  SELECT CASE
+    WHEN now >= CASE WHEN meta & 7 IN (1, 2) THEN greatest(expires, ends) ELSE expires END THEN 1
+    WHEN meta & 7 = 4 THEN 2
+    WHEN rec_fingerprint <> 0 AND fp <> 0 AND rec_fingerprint <> fp THEN 4
+    WHEN rec_request = request AND meta & 7 = 3 AND meta & 16 <> 0 AND NOT claim THEN 5
+    WHEN meta & 7 = 3 THEN 7
+    WHEN rec_request = request AND claim THEN CASE WHEN now < ends THEN 5 ELSE 6 END
+    WHEN now < ends THEN 8
+    ELSE 3 END $$;
+
+-- One index probe per (segment, digest) pair, whatever the planner believes about the sizes of segments. The pairs: every digest in
+-- each of `segments`, and the named ones in `maybe_segment`. Inlined into the calling statement, so it shares that statement's snapshot.
+CREATE FUNCTION dedup.look(p_digest uuid[], segments int[], maybe_item int[], maybe_segment int[])
+  RETURNS TABLE (n bigint, segment_id int, digest uuid, fence bigint, request_hash bigint, fingerprint int, first_seen bigint, expires bigint, ends bigint, meta int)
+  LANGUAGE sql STABLE AS $$
+  SELECT p.n, c.segment_id, c.digest, c.fence, c.request_hash, c.fingerprint, dedup.t_out(s.origin_ms, c.first_seen),
+         dedup.t_out(s.origin_ms, c.expires), dedup.t_out(s.origin_ms, c.ends), c.meta
+  FROM (SELECT i.n, i.digest, g.segment_id FROM unnest(p_digest) WITH ORDINALITY i(digest, n) CROSS JOIN unnest(segments) g(segment_id)
+        UNION ALL
+        SELECT m.item, p_digest[m.item], m.segment FROM unnest(maybe_item, maybe_segment) m(item, segment)) p
+  CROSS JOIN LATERAL (SELECT * FROM dedup.claims c WHERE c.segment_id = p.segment_id AND c.digest = p.digest LIMIT 1) c
+  JOIN dedup.segments s ON s.segment_id = c.segment_id $$;
+
+-- A record as functions pass it. kind: 0 found · 1 granted · 2 granted again with its lease renewed · 3 held by somebody's open
+-- transaction (busy) · 4 changed under five looks (busy too). at_ms: home time of the judgement.
+CREATE TYPE dedup.fact AS (kind int, digest uuid, fence bigint, request_hash bigint, fingerprint int, first_seen bigint, expires bigint, ends bigint, meta int, at_ms bigint);
+
+-- What a claim of one digest needs besides the digest.
+CREATE TYPE dedup.ask AS (n int, digest uuid, topic int, claim boolean, request bigint, fp int, window_ms bigint, lease_ms bigint);
+
+CREATE TABLE dedup.forget_log (
+  pos     bigint PRIMARY KEY,
+  digest  uuid   NOT NULL,
+  at_ms   bigint NOT NULL
+);
+-- The row lock of this one row makes appends one after another, so that position order is commit order.
+CREATE TABLE dedup.forget_position (one boolean PRIMARY KEY DEFAULT true CHECK (one), pos bigint NOT NULL);
+INSERT INTO dedup.forget_position (pos) VALUES (0);
+
+-- The end of a window or lease that begins now.
+CREATE FUNCTION dedup.after(now bigint, span bigint) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+  SELECT CASE WHEN span = 9223372036854775807 THEN span ELSE now + span END $$;
+
+-- One digest, the long way: look, judge, write with the full condition, look again if that hit nothing. `previous` tells a new owner
+-- what became of the one before.
+CREATE FUNCTION dedup.decide_one(a dedup.ask, segments int[], maybe int[], p_current int, p_origin bigint, p_fence bigint, OUT f dedup.fact, OUT previous jsonb)
+  LANGUAGE plpgsql AS $$
+DECLARE
+  r       record;
+  t       dedup.claim_texts;
+  v_judge int;
+  v_tries int := 1;
+BEGIN
+  f.digest := a.digest;
+  FOR round IN 1..5 LOOP
+    f.at_ms := dedup.now_ms();
+    SELECT l.* INTO r FROM dedup.look(ARRAY[a.digest], segments, array_fill(1, ARRAY[cardinality(maybe)]), maybe) l
+      ORDER BY f.at_ms >= CASE WHEN l.meta & 7 IN (1, 2) THEN greatest(l.expires, l.ends) ELSE l.expires END,
+               CASE l.meta & 7 WHEN 3 THEN 0 WHEN 4 THEN 2 ELSE 1 END, l.fence DESC LIMIT 1;
+    v_judge := CASE WHEN FOUND THEN dedup.judge_v1(r.meta, r.expires, r.ends, r.request_hash, r.fingerprint, f.at_ms, a.claim, a.request, a.fp) ELSE 0 END;
+    IF v_judge IN (4, 5, 7, 8) THEN
+      f := (0, a.digest, r.fence, r.request_hash, r.fingerprint, r.first_seen, r.expires, r.ends, r.meta, f.at_ms);
+      RETURN;
+    END IF;
+    IF v_judge = 6 THEN
+      UPDATE dedup.claims c SET ends = dedup.t_in((SELECT origin_ms FROM dedup.segments WHERE segment_id = r.segment_id), f.at_ms + least(a.lease_ms, a.window_ms))
+        WHERE c.segment_id = r.segment_id AND c.digest = a.digest AND c.fence = r.fence AND c.meta = r.meta
+          AND dedup.t_out((SELECT origin_ms FROM dedup.segments WHERE segment_id = r.segment_id), c.ends) = r.ends;
+      CONTINUE WHEN NOT FOUND;
+      f := (2, a.digest, r.fence, r.request_hash, r.fingerprint, r.first_seen, r.expires, f.at_ms + least(a.lease_ms, a.window_ms), r.meta, f.at_ms);
+      RETURN;
+    END IF;
+    IF v_judge > 0 THEN
+      -- Two statements: in one, the insert would meet the row that is being deleted, and the key would be lost.
+      DELETE FROM dedup.claims c WHERE c.segment_id = r.segment_id AND c.digest = a.digest AND c.fence = r.fence AND c.meta = r.meta
+          AND dedup.t_out((SELECT origin_ms FROM dedup.segments WHERE segment_id = r.segment_id), c.ends) = r.ends;
+      CONTINUE WHEN NOT FOUND;
+      IF v_judge IN (2, 3) THEN
+        v_tries := least((r.meta >> 8) + 1, 8388607);
+        SELECT * INTO t FROM dedup.claim_texts x WHERE x.digest = a.digest AND x.fence = r.fence;
+        previous := jsonb_build_object('attempt', r.meta >> 8, 'ended', CASE v_judge WHEN 2 THEN 'released' ELSE 'lapsed' END,
+                                       'owner', t.owner, 'note', t.note, 'at', r.ends);
+      END IF;
+    END IF;
+    f.meta := v_tries << 8 | CASE WHEN a.claim THEN 1 ELSE 19 END;
+    f.expires := dedup.t_out(p_origin, dedup.t_in(p_origin, dedup.after(f.at_ms, a.window_ms)));
+    f.ends := CASE WHEN a.claim THEN f.at_ms + least(a.lease_ms, a.window_ms) ELSE f.at_ms END;
+    INSERT INTO dedup.claims AS c (digest, fence, request_hash, segment_id, fingerprint, first_seen, expires, ends, meta)
+      VALUES (a.digest, p_fence | nextval('dedup.fence_counter'), a.request, p_current, a.fp, dedup.t_in(p_origin, f.at_ms),
+              dedup.t_in(p_origin, f.expires), dedup.t_in(p_origin, f.ends), f.meta)
+      ON CONFLICT DO NOTHING RETURNING c.fence INTO f.fence;
+    CONTINUE WHEN NOT FOUND;   -- somebody else committed it meanwhile: the next look reads the winner
+    f.kind := 1;
+    f.request_hash := a.request; f.fingerprint := a.fp; f.first_seen := f.at_ms;
+    RETURN;
+  END LOOP;
+  f.kind := 4;
+END $$;
+
+-- The batch, after the rotation lock. Its lock_timeout is the function's own, so it never leaks into a caller's transaction; plans are
+-- pinned to index probes, since a plan made on an empty segment would decay.
+CREATE FUNCTION dedup.decide_rows(p_asks dedup.ask[], p_segments int[], p_maybe_item int[], p_maybe_segment int[], p_current int, p_origin bigint, p_fence bigint,
+    OUT facts dedup.fact[], OUT previous jsonb)
+  LANGUAGE plpgsql SET lock_timeout = '25ms' SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+  v_digest uuid[];
+  v_now    bigint := dedup.now_ms();
+  v_seen   int[];
+  v_slow   int[];
+  v_found  dedup.fact[];
+  v_new    dedup.fact[];
+  v_missed int[];
+  v_one    dedup.fact;
+  v_step   record;
+  i        int;
+BEGIN
+  BEGIN
+    SELECT array_agg(a.digest ORDER BY a.n) INTO v_digest FROM unnest(p_asks) a;
+    SELECT array_agg(b.n), array_agg(b.n) FILTER (WHERE b.judge IN (1, 2, 3, 6)),
+           array_agg((0, b.digest, b.fence, b.request_hash, b.fingerprint, b.first_seen, b.expires, b.ends, b.meta, v_now)::dedup.fact) FILTER (WHERE b.judge IN (4, 5, 7, 8))
+      INTO v_seen, v_slow, v_found
+      FROM (SELECT DISTINCT ON (l.n) l.*, dedup.judge_v1(l.meta, l.expires, l.ends, l.request_hash, l.fingerprint, v_now, a.claim, a.request, a.fp) AS judge
+              FROM dedup.look(v_digest, p_segments, p_maybe_item, p_maybe_segment) l CROSS JOIN LATERAL (SELECT (p_asks[l.n]).*) a
+             ORDER BY l.n, v_now >= CASE WHEN l.meta & 7 IN (1, 2) THEN greatest(l.expires, l.ends) ELSE l.expires END,
+                      CASE l.meta & 7 WHEN 3 THEN 0 WHEN 4 THEN 2 ELSE 1 END, l.fence DESC) b;
+    facts := coalesce(v_found, '{}');
+    IF v_seen IS NULL OR cardinality(v_seen) < cardinality(p_asks) THEN
+      WITH asked AS (
+        SELECT a.*, CASE WHEN a.claim THEN 257 ELSE 275 END AS meta, dedup.t_in(p_origin, dedup.after(v_now, a.window_ms)) AS expires,
+               dedup.t_in(p_origin, CASE WHEN a.claim THEN v_now + least(a.lease_ms, a.window_ms) ELSE v_now END) AS ends
+          FROM unnest(p_asks) a WHERE v_seen IS NULL OR NOT a.n = ANY (v_seen)),
+      granted AS (
+        INSERT INTO dedup.claims AS c (digest, fence, request_hash, segment_id, fingerprint, first_seen, expires, ends, meta)
+          SELECT digest, p_fence | nextval('dedup.fence_counter'), request, p_current, fp, dedup.t_in(p_origin, v_now), expires, ends, asked.meta FROM asked
+          ON CONFLICT DO NOTHING
+          RETURNING c.digest, c.fence, c.request_hash, c.fingerprint, c.expires, c.ends, c.meta)
+      SELECT array_agg((1, digest, fence, request_hash, fingerprint, v_now, dedup.t_out(p_origin, expires), dedup.t_out(p_origin, ends), meta, v_now)::dedup.fact)
+        INTO v_new FROM granted;
+      facts := facts || coalesce(v_new, '{}');
+      -- Those that lost to a commit of the last moment: this statement's snapshot could not see the winner, the next one can.
+      IF coalesce(cardinality(v_new), 0) + coalesce(cardinality(v_seen), 0) < cardinality(p_asks) THEN
+        SELECT array_agg(a.n) INTO v_missed FROM unnest(p_asks) a
+          WHERE (v_seen IS NULL OR NOT a.n = ANY (v_seen)) AND NOT EXISTS (SELECT 1 FROM unnest(v_new) g WHERE g.digest = a.digest);
+      END IF;
+    END IF;
+    FOREACH i IN ARRAY coalesce(v_slow, '{}') || coalesce(v_missed, '{}') LOOP
+      SELECT o.f, o.previous INTO v_step FROM dedup.decide_one(p_asks[i], p_segments,
+        ARRAY(SELECT s FROM unnest(p_maybe_item, p_maybe_segment) m(item, s) WHERE m.item = i), p_current, p_origin, p_fence) o;
+      facts := facts || v_step.f;
+      IF v_step.previous IS NOT NULL THEN previous := coalesce(previous, '{}') || jsonb_build_object(v_digest[i]::text, v_step.previous); END IF;
+    END LOOP;
+  EXCEPTION WHEN lock_not_available THEN
+    -- Somebody's open transaction holds at least one of these keys. Key by key, so that only the held ones pay.
+    facts := '{}';
+    previous := NULL;
+    PERFORM set_config('lock_timeout', '3ms', true);
+    FOR i IN 1 .. cardinality(p_asks) LOOP
+      BEGIN
+        SELECT o.f, o.previous INTO v_step FROM dedup.decide_one(p_asks[i], p_segments,
+          ARRAY(SELECT s FROM unnest(p_maybe_item, p_maybe_segment) m(item, s) WHERE m.item = i), p_current, p_origin, p_fence) o;
+        v_one := v_step.f;
+        IF v_step.previous IS NOT NULL THEN previous := coalesce(previous, '{}') || jsonb_build_object(v_one.digest::text, v_step.previous); END IF;
+      EXCEPTION WHEN lock_not_available THEN
+        v_one := (3, (p_asks[i]).digest, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::dedup.fact;
+      END;
+      facts := facts || v_one;
+    END LOOP;
+  END;
+END $$;
+
+-- Where to look: every live segment whose filter the caller did not use. The open one always.
+CREATE FUNCTION dedup.live_segments(p_skip uuid[]) RETURNS int[] LANGUAGE sql STABLE AS $$
+  SELECT array_agg(segment_id ORDER BY segment_id DESC) FROM dedup.segments
+  WHERE state = 'open' OR (state IN ('sealed', 'frozen') AND (filter_id IS NULL OR NOT filter_id = ANY (p_skip))) $$;
+
+-- A caller at a higher isolation level looks at an old snapshot: it must not have missed a change of layout. FOR SHARE of the layout row
+-- turns that into 40001, which a retry cures.
+CREATE FUNCTION dedup.guard_snapshot() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
+    PERFORM 1 FROM dedup.layout FOR SHARE;
+  END IF;
+END $$;
+
+-- The stored result of one grant. The partition is the one current at completion, so it is looked for in all; few are warm.
+CREATE FUNCTION dedup.result_of(p_digest uuid, p_fence bigint) RETURNS SETOF dedup.results LANGUAGE sql STABLE AS $$
+  SELECT r.* FROM dedup.results r WHERE r.digest = p_digest AND r.fence = p_fence LIMIT 1 $$;
+
+-- The call of a service instance. Arrays of one length over different digests, sorted by digest.
+--   p_skip          ids of the filters used for all keys; p_maybe_*: (item, segment) pairs whose filter said "maybe"
+--   p_topics        names with the versions the caller knows; p_topic: index into them, from 1
+--   p_window        ms, 9223372036854775807 = forever, -1 = the topic's; p_lease: ms, -1 = the topic's
+--   p_text_*        what to keep beside records (item index from 1)
+-- status: ok · wrong-home · stale-topics · too-late (home time is past p_not_after: nothing was done)
+-- Rows of facts come as parallel arrays. r_*: results of the done ones. home_ms is read last.
+CREATE FUNCTION dedup.decide_v1(p_home uuid, p_secret bytea, p_not_after bigint, p_skip uuid[], p_topics text[], p_versions bigint[],
+    p_digest uuid[], p_topic int[], p_claim boolean[], p_request bigint[], p_fp int[], p_window bigint[], p_lease bigint[],
+    p_maybe_item int[], p_maybe_segment int[], p_text_item int[], p_group text[], p_key text[], p_owner text[],
+    OUT status text, OUT as_of bigint, OUT timeline int,
+    OUT kind int[], OUT digest uuid[], OUT fence bigint[], OUT request_hash bigint[], OUT fingerprint int[], OUT first_seen bigint[], OUT expires bigint[],
+    OUT ends bigint[], OUT meta int[], OUT at_ms bigint[], OUT extras text,
+    OUT r_digest uuid[], OUT r_status int[], OUT r_omitted boolean[], OUT r_media text[], OUT r_headers text[], OUT r_body bytea[], OUT home_ms bigint)
+  LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off AS $$
+#variable_conflict use_column
+DECLARE
+  v_layout  record;
+  v_ids     int[];
+  v_windows bigint[];
+  v_leases  bigint[];
+  v_keep    text[];
+  v_asks    dedup.ask[];
+  v_facts   dedup.fact[];
+  v_prev    jsonb;
+  v_owners  jsonb;
+  v_fence   bigint;
+BEGIN
+  PERFORM pg_advisory_xact_lock_shared(1684366453, 1);   -- ROTATION: the layout below stays true until this transaction ends
+  SELECT l.current_segment, s.origin_ms, h.home_id, h.secret_id, dedup.live_segments(p_skip) AS segments, (SELECT pos FROM dedup.forget_position) AS pos
+    INTO v_layout FROM dedup.layout l JOIN dedup.segments s ON s.segment_id = l.current_segment CROSS JOIN dedup.home h;
+  PERFORM dedup.guard_snapshot();
+  home_ms := dedup.now_ms();
+  timeline := dedup.timeline();
+  IF v_layout.home_id <> p_home OR v_layout.secret_id <> p_secret THEN status := 'wrong-home'; RETURN; END IF;
+  IF home_ms > p_not_after THEN status := 'too-late'; RETURN; END IF;
+  SELECT array_agg(t.topic_id ORDER BY a.n), array_agg(t.window_ms ORDER BY a.n), array_agg(t.lease_ms ORDER BY a.n), array_agg(t.keep_key ORDER BY a.n)
+    INTO v_ids, v_windows, v_leases, v_keep
+    FROM unnest(p_topics, p_versions) WITH ORDINALITY a(name, version, n) JOIN dedup.topics t ON t.name = a.name AND t.version = a.version AND NOT t.deleted;
+  IF v_ids IS NULL OR cardinality(v_ids) < cardinality(p_topics) THEN status := 'stale-topics'; RETURN; END IF;
+  as_of := v_layout.pos;   -- read before every look below: a later forget has a higher position
+  v_fence := dedup.fence_base();
+  SELECT array_agg((i.n, i.digest, i.topic, i.claim, i.request, i.fp, CASE i.win WHEN -1 THEN v_windows[i.topic] ELSE i.win END,
+                    CASE i.lease WHEN -1 THEN v_leases[i.topic] ELSE i.lease END)::dedup.ask ORDER BY i.n)
+    INTO v_asks FROM unnest(p_digest, p_topic, p_claim, p_request, p_fp, p_window, p_lease) WITH ORDINALITY i(digest, topic, claim, request, fp, win, lease, n);
+  SELECT d.facts, d.previous INTO v_facts, v_prev
+    FROM dedup.decide_rows(v_asks, v_layout.segments, p_maybe_item, p_maybe_segment, v_layout.current_segment, v_layout.origin_ms, v_fence) d;
+
+  SELECT array_agg(x.kind), array_agg(x.digest), array_agg(x.fence), array_agg(x.request_hash), array_agg(x.fingerprint), array_agg(x.first_seen),
+         array_agg(x.expires), array_agg(x.ends), array_agg(x.meta), array_agg(x.at_ms)
+    INTO kind, digest, fence, request_hash, fingerprint, first_seen, expires, ends, meta, at_ms FROM unnest(v_facts) x;
+  PERFORM dedup.topic_used(v_ids[g.topic], g.until, home_ms)
+    FROM (SELECT a.topic, max(x.expires) AS until FROM unnest(v_facts) x JOIN unnest(v_asks) a ON a.digest = x.digest WHERE x.kind = 1 GROUP BY a.topic) g;
+  IF cardinality(p_text_item) > 0 THEN
+    INSERT INTO dedup.claim_texts AS t (digest, fence, topic_id, grp, key, owner)
+      SELECT x.digest, x.fence, v_ids[a.topic], k.grp, CASE v_keep[a.topic] WHEN 'never' THEN NULL ELSE k.key END, k.owner
+        FROM unnest(p_text_item, p_group, p_key, p_owner) k(n, grp, key, owner) JOIN unnest(v_asks) a ON a.n = k.n
+        JOIN unnest(v_facts) x ON x.digest = a.digest AND x.kind = 1
+        WHERE a.claim OR v_keep[a.topic] = 'always'
+        ORDER BY x.digest
+      ON CONFLICT ON CONSTRAINT claim_texts_pkey DO UPDATE SET fence = excluded.fence, topic_id = excluded.topic_id, grp = excluded.grp, key = excluded.key,
+        owner = excluded.owner, note = NULL;
+  END IF;
+  -- Facts found in progress name their owner.
+  SELECT jsonb_object_agg(t.digest, jsonb_build_object('owner', t.owner)) INTO v_owners
+    FROM unnest(v_facts) x JOIN dedup.claim_texts t ON t.digest = x.digest AND t.fence = x.fence
+    WHERE x.kind = 0 AND x.meta & 7 = 1 AND t.owner IS NOT NULL;
+  IF v_prev IS NOT NULL OR v_owners IS NOT NULL THEN
+    extras := jsonb_build_object('previous', v_prev, 'owners', v_owners)::text;
+  END IF;
+  SELECT array_agg(r.digest), array_agg(r.status::int), array_agg(r.omitted), array_agg(r.media_type), array_agg(r.headers), array_agg(r.body)
+    INTO r_digest, r_status, r_omitted, r_media, r_headers, r_body
+    FROM unnest(v_facts) x CROSS JOIN LATERAL dedup.result_of(x.digest, x.fence) r WHERE x.meta & 32 <> 0 AND x.meta & 7 = 3;
+  status := 'ok';
+  home_ms := dedup.now_ms();
+END $$;
+
+GRANT EXECUTE ON FUNCTION dedup.decide_v1(uuid, bytea, bigint, uuid[], text[], bigint[], uuid[], int[], boolean[], bigint[], int[], bigint[], bigint[],
+  int[], int[], int[], text[], text[], text[]) TO dedup_service;
+GRANT EXECUTE ON FUNCTION dedup.judge_v1(int, bigint, bigint, bigint, int, bigint, boolean, bigint, int) TO dedup_service;

@@ -1,0 +1,84 @@
+-- Reading without claiming, forgetting, and the trace both leave.
+
+CREATE TABLE dedup.audit (
+  id     bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  at_ms  bigint NOT NULL,
+  actor  text   NOT NULL,
+  action text   NOT NULL,
+  topic  text   NOT NULL,
+  grp    text   NOT NULL,
+  digest uuid   NOT NULL,              -- not the key: what was forgotten stays forgotten
+  reason text   NOT NULL
+);
+
+-- What the home knows of one digest: at most one row (none: absent).
+CREATE FUNCTION dedup.lookup_v1(p_home uuid, p_secret bytea, p_digest uuid,
+    OUT status text, OUT as_of bigint, OUT timeline int, OUT segment_id int, OUT segment_state text,
+    OUT digest uuid, OUT fence bigint, OUT request_hash bigint, OUT fingerprint int, OUT first_seen bigint, OUT expires bigint, OUT ends bigint, OUT meta int,
+    OUT owner text, OUT note text, OUT r_status int, OUT r_omitted boolean, OUT r_media text, OUT r_headers text, OUT r_body bytea, OUT home_ms bigint)
+  LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off AS $$
+#variable_conflict use_column
+DECLARE
+  v_home record;
+  r      record;
+BEGIN
+  PERFORM pg_advisory_xact_lock_shared(1684366453, 1);
+  SELECT h.home_id, h.secret_id, (SELECT pos FROM dedup.forget_position) AS pos INTO v_home FROM dedup.home h;
+  home_ms := dedup.now_ms();
+  timeline := dedup.timeline();
+  as_of := v_home.pos;
+  IF v_home.home_id <> p_home OR v_home.secret_id <> p_secret THEN status := 'wrong-home'; RETURN; END IF;
+  IF timeline = 0 THEN RAISE EXCEPTION 'a standby does not answer' USING ERRCODE = '25006'; END IF;
+  status := 'ok';
+  SELECT l.*, s.state INTO r FROM dedup.look(ARRAY[p_digest], dedup.live_segments('{}'), '{}', '{}') l JOIN dedup.segments s ON s.segment_id = l.segment_id
+    ORDER BY home_ms >= CASE WHEN l.meta & 7 IN (1, 2) THEN greatest(l.expires, l.ends) ELSE l.expires END,
+             CASE l.meta & 7 WHEN 3 THEN 0 WHEN 4 THEN 2 ELSE 1 END, l.fence DESC LIMIT 1;
+  IF NOT FOUND THEN RETURN; END IF;
+  segment_id := r.segment_id; segment_state := r.state; digest := r.digest; fence := r.fence; request_hash := r.request_hash; fingerprint := r.fingerprint;
+  first_seen := r.first_seen; expires := r.expires; ends := r.ends; meta := r.meta;
+  SELECT t.owner, t.note INTO owner, note FROM dedup.claim_texts t WHERE t.digest = p_digest AND t.fence = r.fence;
+  SELECT x.status, x.omitted, x.media_type, x.headers, x.body INTO r_status, r_omitted, r_media, r_headers, r_body FROM dedup.result_of(p_digest, r.fence) x;
+END $$;
+
+-- Removes a record from all segments, logs it for every instance's caches, and leaves an audit row. status: ok · wrong-home.
+CREATE FUNCTION dedup.forget_v1(p_home uuid, p_secret bytea, p_digest uuid, p_actor text, p_topic text, p_group text, p_reason text,
+    OUT status text, OUT removed boolean, OUT pos bigint, OUT home_ms bigint)
+  LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off SET lock_timeout = '1s' AS $$
+#variable_conflict use_column
+DECLARE
+  r record;
+BEGIN
+  PERFORM pg_advisory_xact_lock_shared(1684366453, 1);
+  home_ms := dedup.now_ms();
+  IF NOT EXISTS (SELECT 1 FROM dedup.home h WHERE h.home_id = p_home AND h.secret_id = p_secret) THEN status := 'wrong-home'; RETURN; END IF;
+  removed := false;
+  FOR round IN 1..5 LOOP
+    SELECT l.* INTO r FROM dedup.look(ARRAY[p_digest], dedup.live_segments('{}'), '{}', '{}') l LIMIT 1;
+    EXIT WHEN NOT FOUND;
+    DELETE FROM dedup.claims c WHERE c.segment_id = r.segment_id AND c.digest = p_digest AND c.fence = r.fence;
+    IF FOUND THEN
+      removed := removed OR home_ms < CASE WHEN r.meta & 7 IN (1, 2) THEN greatest(r.expires, r.ends) ELSE r.expires END;
+      DELETE FROM dedup.results x WHERE x.digest = p_digest AND x.fence = r.fence;
+      DELETE FROM dedup.claim_texts t WHERE t.digest = p_digest AND t.fence = r.fence;
+    END IF;
+  END LOOP;
+  UPDATE dedup.forget_position p SET pos = p.pos + 1 RETURNING p.pos INTO pos;
+  INSERT INTO dedup.forget_log VALUES (pos, p_digest, home_ms);
+  INSERT INTO dedup.audit (at_ms, actor, action, topic, grp, digest, reason) VALUES (home_ms, p_actor, 'forget', p_topic, p_group, p_digest, p_reason);
+  PERFORM pg_notify('dedup_forget', pos::text);
+  status := 'ok';
+  home_ms := dedup.now_ms();
+END $$;
+
+-- What an instance's feed asks each second, and whenever it is notified: home time, how far the log and the topics are.
+CREATE FUNCTION dedup.pulse_v1(OUT home_ms bigint, OUT forget_pos bigint, OUT topics_change bigint, OUT timeline int) LANGUAGE sql VOLATILE SECURITY DEFINER
+  SET search_path = pg_catalog, pg_temp AS $$
+  SELECT dedup.now_ms(), (SELECT pos FROM dedup.forget_position), (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM dedup.topics_change), dedup.timeline() $$;
+
+-- The forget log after a position; p_since_ms leaves out what is older than any cached value can be.
+CREATE FUNCTION dedup.forgets_v1(p_after bigint, p_since_ms bigint) RETURNS TABLE (pos bigint, digest uuid, at_ms bigint) LANGUAGE sql STABLE SECURITY DEFINER
+  SET search_path = pg_catalog, pg_temp AS $$
+  SELECT pos, digest, at_ms FROM dedup.forget_log WHERE pos > p_after AND at_ms >= p_since_ms ORDER BY pos $$;
+
+GRANT EXECUTE ON FUNCTION dedup.lookup_v1(uuid, bytea, uuid), dedup.forget_v1(uuid, bytea, uuid, text, text, text, text), dedup.pulse_v1(), dedup.forgets_v1(bigint, bigint)
+  TO dedup_service;
