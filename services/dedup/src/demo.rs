@@ -10,6 +10,7 @@ mod stats;
 mod stop;
 mod topics;
 mod traffic;
+mod world;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -49,7 +50,9 @@ pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
     let stop = Stop::on_signals().context("cannot listen for signals")?;
     let outcome = with_testbed(&args, &stop).await;
     // Also after an error: the folder of the template is ours.
-    discard_template().await.context("cannot remove the Postgres template")?;
+    discard_template()
+        .await
+        .context("cannot remove the Postgres template")?;
     outcome
 }
 
@@ -61,10 +64,17 @@ async fn with_testbed(args: &DemoArgs, stop: &Stop) -> anyhow::Result<()> {
     let begun = Instant::now();
     let testbed = tokio::select! {
         // Dropping the start half-way ends what it had started.
-        () = stop.asked() => return Ok(()),
+        () = stop.asked() => {
+            say("Stopped before it was ready.");
+            return Ok(());
+        }
         testbed = Testbed::start(options) => testbed.context("cannot start the regions")?,
     };
-    say(&format!("Ready after {:.1} s; data and logs are in {}\n", begun.elapsed().as_secs_f64(), testbed.dir().display()));
+    say(&format!(
+        "Ready after {:.1} s; data and logs are in {}\n",
+        begun.elapsed().as_secs_f64(),
+        testbed.dir().display()
+    ));
     let outcome = show(&testbed, args, stop).await;
     say("Stopping ...");
     testbed.stop().await.context("cannot stop the regions")?;
@@ -76,7 +86,11 @@ async fn with_testbed(args: &DemoArgs, stop: &Stop) -> anyhow::Result<()> {
 async fn show(testbed: &Testbed, args: &DemoArgs, stop: &Stop) -> anyhow::Result<()> {
     topics::put(testbed).await?;
     hints::print(testbed);
-    let _ready = args.ready_file.as_deref().map(|path| ReadyFile::write(path, testbed)).transpose()?;
+    let _ready = args
+        .ready_file
+        .as_deref()
+        .map(|path| ReadyFile::write(path, testbed))
+        .transpose()?;
     if args.no_traffic {
         say("Waiting for Ctrl-C.");
         stop.asked().await;

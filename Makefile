@@ -1,0 +1,27 @@
+# Everything one does here. `make help` lists it.
+.DEFAULT_GOAL := help
+.PHONY: help setup build demo test lint doc
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## Install Postgres, Redis and a C compiler if they are missing (apt, as root)
+	@sh infra/setup.sh
+
+build: setup ## Build the release executable: target/release/dedup
+	cargo build --release -p dedup
+
+demo: setup ## Run three regions with live traffic on this machine; options by ARGS="--seconds 0"
+	cargo run --release -p dedup -- demo $(ARGS)
+
+# The black-box tests run target/debug/dedup, which `cargo test` alone would not bring up to date.
+test: setup ## Run all tests, on real Postgres and Redis servers
+	cargo build -p dedup
+	cargo test --workspace
+
+lint: ## Check formatting and lints; warnings are errors
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+
+doc: ## Build the documentation of all crates: target/doc
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps

@@ -1,0 +1,19 @@
+//! The process kit every role starts with: configuration, logs, metrics, shutdown, named tasks and the TLS provider.
+//!
+//! A role's `main` is short: [`tls::install_crypto_provider`], [`Config::load`], [`logs::init`], [`Metrics::new`], then its own work
+//! under [`Tasks`] until [`Shutdown::wait_for_signal`] returns.
+//!
+//! Architecture invariants: this crate knows nothing about keys, tiers or verdicts; it is the only one that reads environment variables
+//! and the only one that imports a metrics SDK or exporter. Everybody else gets an [`opentelemetry::metrics::Meter`].
+
+pub mod config;
+pub mod logs;
+pub mod metrics;
+pub mod shutdown;
+pub mod tasks;
+pub mod tls;
+
+pub use config::{Config, ConfigError, ConfigErrors};
+pub use metrics::{Identity, Metrics};
+pub use shutdown::Shutdown;
+pub use tasks::Tasks;

@@ -1,0 +1,64 @@
+//! What the tiers above the home may hold: committed facts that can no longer change.
+
+use std::sync::Arc;
+
+use dedup_core::{Judgement, Question, Record, State, Tier, Verdict, judge};
+use uuid::Uuid;
+
+use crate::{Answer, Basis};
+
+/// A done record with what decides whether it may still be believed.
+#[derive(Debug, Clone)]
+pub struct Cached {
+    /// The facts. Always `State::Done`: an open claim changes hands without any cache hearing of it.
+    pub record: Arc<Record>,
+    /// The home's forget position when the record was read: a later forget of this key makes this a miss.
+    pub as_of: i64,
+    /// Identity of the home that said so.
+    pub home_id: Uuid,
+    /// Its Postgres timeline: after a promotion nothing from before counts.
+    pub timeline: i32,
+}
+
+impl Cached {
+    /// Takes a record if it is a fact for good.
+    pub fn of(record: &Arc<Record>, basis: Basis, home_id: Uuid) -> Option<Self> {
+        (record.state == State::Done).then(|| Self { record: Arc::clone(record), as_of: basis.as_of, home_id, timeline: basis.timeline })
+    }
+
+    /// Bytes it takes in process, roughly: the entry, the record, the cache's own bookkeeping (measured), and the result.
+    pub fn weight(&self) -> u32 {
+        const ENTRY: usize = 320;
+        let result = self.record.result.as_ref().map_or(0, |r| r.weight());
+        u32::try_from(ENTRY + result).unwrap_or(u32::MAX)
+    }
+
+    /// The answer to a question, if these facts decide it. `now_ms` bounds home time from above, so a record near its end is a miss.
+    pub fn answer(&self, question: &Question, now_ms: i64, tier: Tier) -> Option<Answer> {
+        let judgement = judge(&self.record, question, now_ms);
+        let basis = Basis { as_of: self.as_of, timeline: self.timeline };
+        answer_of(judgement, &self.record, question, now_ms, tier, basis)
+    }
+}
+
+/// The answer a judgement amounts to, if it is one that changes nothing.
+pub fn answer_of(judgement: Judgement, record: &Arc<Record>, question: &Question, at_ms: i64, tier: Tier, basis: Basis) -> Option<Answer> {
+    let (verdict, replayed) = match judgement {
+        Judgement::Mismatch => (Verdict::Mismatch, false),
+        Judgement::Again => (Verdict::First, true),
+        Judgement::Duplicate => (Verdict::Duplicate, false),
+        Judgement::InProgress => (Verdict::InProgress, false),
+        Judgement::FirstAfterWindow | Judgement::FirstAfterRelease | Judgement::TakeOver | Judgement::Renew => return None,
+    };
+    Some(Answer {
+        verdict,
+        replayed,
+        tier,
+        record: Arc::clone(record),
+        fingerprint_checked: record.fingerprint.is_some() && question.fingerprint.is_some(),
+        previous: None,
+        owner: None,
+        at_ms,
+        basis,
+    })
+}

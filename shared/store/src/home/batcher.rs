@@ -1,0 +1,382 @@
+//! Group commit without a timer.
+//!
+//! Whoever waits while earlier calls are in flight goes into the next one: idle, a single claim leaves at once; busy, hundreds of keys
+//! share one commit. In one call, and among the calls in flight, there is at most one question per digest; an equal one that waited gets
+//! its own verdict from the facts, or goes into a later call. A question that arrives when its digest is in flight waits for that call to
+//! end and then asks anew: an answer read before it was asked could be out of date.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use dedup_core::Digest;
+use tokio::sync::mpsc;
+
+use super::job::Job;
+use super::work::{Reply, Work};
+use super::{Home, Learnt};
+use crate::local::DigestBuild;
+use crate::postgres::{CallError, Called};
+use crate::{Applied, Refusal, RefusalKind};
+
+/// Keys of one call, so of one transaction.
+pub const KEYS_A_CALL: usize = 512;
+/// Held keys asked for in one call: each may cost the home a few milliseconds of waiting.
+const HELD_A_CALL: usize = 64;
+const HELD_PAUSE: Duration = Duration::from_millis(25);
+/// Beyond the caller's deadline: long enough for a late reply to be told from a lost one, short enough to free the line.
+const CALL_GRACE: Duration = Duration::from_millis(500);
+/// Conflicts that a repetition settles (40001, 40P01) are repeated this often.
+const AGAIN_MAX: u8 = 3;
+
+/// One question on its way.
+pub struct Item<W: Work> {
+    pub ask: W::Ask,
+    pub job: Arc<Job<W::Answer>>,
+    pub index: usize,
+    /// An earlier attempt may have reached the home.
+    maybe: bool,
+    again: u8,
+}
+
+impl<W: Work> Item<W> {
+    pub fn new(ask: W::Ask, job: Arc<Job<W::Answer>>, index: usize) -> Self {
+        Self { ask, job, index, maybe: false, again: 0 }
+    }
+
+    fn answer(self, home: &Home, answer: Result<W::Answer, Refusal>) {
+        let answer = answer.map_err(|refusal| if self.maybe { Refusal::unknown() } else { refusal });
+        if let Ok(answer) = &answer {
+            W::count(answer, &home.metrics);
+        }
+        self.job.answer(self.index, answer);
+        home.queued.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A leader with the equal questions that waited behind it.
+struct Entry<W: Work> {
+    leader: Item<W>,
+    followers: Vec<Item<W>>,
+}
+
+/// What a call left behind.
+struct CallEnd<W: Work> {
+    digests: Vec<Digest>,
+    /// To be asked again, before all others.
+    again: Vec<Item<W>>,
+    /// Found held.
+    held: Vec<Item<W>>,
+    was_held_lane: bool,
+}
+
+pub struct Batcher<W: Work> {
+    home: Arc<Home>,
+    queue: VecDeque<Item<W>>,
+    parked: HashMap<Digest, Vec<Item<W>>, DigestBuild>,
+    in_flight: HashSet<Digest, DigestBuild>,
+    held: VecDeque<Item<W>>,
+    held_digests: HashMap<Digest, usize, DigestBuild>,
+    calls: usize,
+    held_call: bool,
+    ended: mpsc::UnboundedSender<CallEnd<W>>,
+}
+
+impl<W: Work> Batcher<W> {
+    /// Runs until every sender of `asked` is gone and nothing is left.
+    pub async fn run(home: Arc<Home>, mut asked: mpsc::UnboundedReceiver<Vec<Item<W>>>) {
+        let (ended, mut ends) = mpsc::unbounded_channel();
+        let mut this = Self {
+            home,
+            queue: VecDeque::new(),
+            parked: HashMap::default(),
+            in_flight: HashSet::default(),
+            held: VecDeque::new(),
+            held_digests: HashMap::default(),
+            calls: 0,
+            held_call: false,
+            ended,
+        };
+        let mut open = true;
+        loop {
+            let pause_for_held = !this.held.is_empty() && !this.held_call;
+            tokio::select! {
+                items = asked.recv(), if open => match items {
+                    Some(items) => this.enqueue(items),
+                    None => open = false,
+                },
+                Some(end) = ends.recv() => this.settle(end),
+                () = tokio::time::sleep(HELD_PAUSE), if pause_for_held => this.send_held(),
+            }
+            while let Ok(items) = asked.try_recv() {
+                this.enqueue(items);
+            }
+            while let Ok(end) = ends.try_recv() {
+                this.settle(end);
+            }
+            this.send();
+            if !open && this.calls == 0 && !this.held_call && this.queue.is_empty() && this.held.is_empty() {
+                return;
+            }
+        }
+    }
+
+    fn enqueue(&mut self, items: Vec<Item<W>>) {
+        if let Some(refusal) = self.home.refusal() {
+            items.into_iter().for_each(|item| item.answer(&self.home, Err(refusal)));
+        } else {
+            self.queue.extend(items);
+        }
+    }
+
+    /// Sends calls while the home may have more of them in flight.
+    fn send(&mut self) {
+        while self.calls < self.home.calls_max() && !self.queue.is_empty() {
+            let entries = self.next_entries();
+            if entries.is_empty() {
+                return;
+            }
+            self.calls += 1;
+            self.start(entries, false);
+        }
+    }
+
+    /// Takes from the queue what can go into one call.
+    fn next_entries(&mut self) -> Vec<Entry<W>> {
+        let mut entries: Vec<Entry<W>> = Vec::with_capacity(self.queue.len().min(KEYS_A_CALL));
+        let mut at: HashMap<Digest, usize, DigestBuild> = HashMap::with_capacity_and_hasher(entries.capacity(), DigestBuild::default());
+        let mut kind = None;
+        let mut later = VecDeque::new();
+        while entries.len() < KEYS_A_CALL {
+            let Some(item) = self.queue.pop_front() else { break };
+            let digest = W::digest(&item.ask);
+            if let Some(i) = at.get(&digest) {
+                entries[*i].followers.push(item);
+            } else if self.in_flight.contains(&digest) {
+                self.parked.entry(digest).or_default().push(item);
+            } else if self.held_digests.contains_key(&digest) {
+                self.hold(item);
+            } else if *kind.get_or_insert(W::kind(&item.ask)) != W::kind(&item.ask) {
+                later.push_back(item);
+            } else if item.job.is_abandoned() {
+                // Its caller has its answer by deadline; nothing may be sent any more.
+                self.home.queued.fetch_sub(1, Ordering::Relaxed);
+            } else {
+                at.insert(digest, entries.len());
+                entries.push(Entry { leader: item, followers: Vec::new() });
+            }
+        }
+        later.append(&mut self.queue);
+        self.queue = later;
+        entries
+    }
+
+    fn hold(&mut self, item: Item<W>) {
+        self.home.metrics.held();
+        item.job.not_applied(item.index, item.maybe, true);
+        *self.held_digests.entry(W::digest(&item.ask)).or_default() += 1;
+        self.held.push_back(item);
+    }
+
+    fn unhold(&mut self, digest: &Digest) {
+        if let Some(count) = self.held_digests.get_mut(digest) {
+            *count -= 1;
+            if *count == 0 {
+                self.held_digests.remove(digest);
+            }
+        }
+    }
+
+    /// Held keys have a lane and a line of their own, so that only they wait.
+    fn send_held(&mut self) {
+        if let Some(refusal) = self.home.refusal() {
+            self.held_digests.clear();
+            std::mem::take(&mut self.held).into_iter().for_each(|item| item.answer(&self.home, Err(refusal)));
+            return;
+        }
+        let mut entries: Vec<Entry<W>> = Vec::new();
+        let mut back = VecDeque::new();
+        while let Some(item) = self.held.pop_front() {
+            let digest = W::digest(&item.ask);
+            if item.job.is_abandoned() {
+                self.unhold(&digest);
+                self.home.queued.fetch_sub(1, Ordering::Relaxed);
+            } else if let Some(entry) = entries.iter_mut().find(|e| W::digest(&e.leader.ask) == digest) {
+                self.unhold(&digest);
+                entry.followers.push(item);
+            } else if entries.len() < HELD_A_CALL
+                && !self.in_flight.contains(&digest)
+                && entries.first().is_none_or(|e| W::kind(&e.leader.ask) == W::kind(&item.ask))
+            {
+                self.unhold(&digest);
+                entries.push(Entry { leader: item, followers: Vec::new() });
+            } else {
+                back.push_back(item);
+            }
+        }
+        self.held = back;
+        if !entries.is_empty() {
+            self.held_call = true;
+            self.start(entries, true);
+        }
+    }
+
+    fn start(&mut self, mut entries: Vec<Entry<W>>, held_lane: bool) {
+        entries.sort_unstable_by_key(|e| W::digest(&e.leader.ask));
+        let digests: Vec<Digest> = entries.iter().map(|e| W::digest(&e.leader.ask)).collect();
+        self.in_flight.extend(digests.iter().copied());
+        let home = Arc::clone(&self.home);
+        let ended = self.ended.clone();
+        // The task owns the database work: no caller can cancel a commit by hanging up.
+        tokio::spawn(async move {
+            let (again, held) = call(&home, entries, held_lane).await;
+            let _ = ended.send(CallEnd { digests, again, held, was_held_lane: held_lane });
+        });
+    }
+
+    fn settle(&mut self, end: CallEnd<W>) {
+        if end.was_held_lane {
+            self.held_call = false;
+        } else {
+            self.calls -= 1;
+        }
+        end.held.into_iter().for_each(|item| self.hold(item));
+        for item in end.again.into_iter().rev() {
+            self.queue.push_front(item);
+        }
+        for digest in &end.digests {
+            self.in_flight.remove(digest);
+            for item in self.parked.remove(digest).into_iter().flatten().rev() {
+                self.queue.push_front(item);
+            }
+        }
+    }
+}
+
+/// One call with its consequences. Answers (again, held).
+async fn call<W: Work>(home: &Arc<Home>, entries: Vec<Entry<W>>, held_lane: bool) -> (Vec<Item<W>>, Vec<Item<W>>) {
+    let mut again = Vec::new();
+    let mut held = Vec::new();
+    let line = match home.line(held_lane).await {
+        Ok(line) => line,
+        Err(why) => {
+            home.cannot_connect(&why);
+            for item in items(entries) {
+                item.answer(home, Err(Refusal::not_applied(RefusalKind::HomeUnavailable)));
+            }
+            return (again, held);
+        }
+    };
+    let (entries, gone): (Vec<_>, Vec<_>) = entries.into_iter().partition(|e| e.leader.job.sending(e.leader.index));
+    for entry in gone {
+        home.queued.fetch_sub(1, Ordering::Relaxed);
+        again.extend(entry.followers);
+    }
+    if entries.is_empty() {
+        home.lines.done(&line, true);
+        return (again, held);
+    }
+    let deadline = entries.iter().map(|e| e.leader.job.deadline).max().unwrap_or_else(Instant::now);
+    let left = deadline.saturating_duration_since(Instant::now());
+    let asks: Vec<&W::Ask> = entries.iter().map(|e| &e.leader.ask).collect();
+    let sent = Instant::now();
+    let warnings = home.lines.warnings();
+    let who = home.identity();
+    let called = match &who {
+        Some(who) => tokio::time::timeout(left + CALL_GRACE, W::call(line.client(), &who.identity, home.clock.not_after_ms(left), &asks))
+            .await
+            .unwrap_or_else(|_| Err(CallError::Unknown("no reply in time".into()))),
+        None => Err(CallError::NotSent("the home is not known yet".into())),
+    };
+    let called = match called {
+        Ok(_) if home.lines.warnings() != warnings => Err(CallError::Unknown("the server warned during the commit".into())),
+        other => other,
+    };
+    home.lines.done(&line, called.is_ok());
+    drop(line);
+    match called {
+        Ok(called) => {
+            home.metrics.roundtrip(&home.spec.name, sent.elapsed(), asks.len());
+            home.learn(&Learnt { home_ms: called.home_ms, timeline: called.timeline, sent });
+            took(home, entries, called, &mut again, &mut held).await;
+        }
+        Err(error) => failed(home, entries, &error, &mut again),
+    }
+    (again, held)
+}
+
+fn items<W: Work>(entries: Vec<Entry<W>>) -> impl Iterator<Item = Item<W>> {
+    entries.into_iter().flat_map(|e| std::iter::once(e.leader).chain(e.followers))
+}
+
+/// Hands out the answers of a call that worked.
+async fn took<W: Work>(home: &Arc<Home>, entries: Vec<Entry<W>>, called: Called<Vec<Reply<W::Answer>>>, again: &mut Vec<Item<W>>, held: &mut Vec<Item<W>>) {
+    let Some(replies) = called.answers else {
+        // The home did nothing, and says why.
+        let refusal = match called.status.as_str() {
+            "stale-topics" => {
+                home.reload_topics().await;
+                Refusal::not_applied(RefusalKind::TopicUnknown)
+            }
+            "too-late" => Refusal::not_applied(RefusalKind::Overloaded),
+            _ => {
+                home.not_this_home(&called.status);
+                Refusal::not_applied(RefusalKind::HomeUnavailable)
+            }
+        };
+        items(entries).for_each(|item| item.answer(home, Err(refusal)));
+        return;
+    };
+    for (entry, reply) in entries.into_iter().zip(replies) {
+        match reply {
+            Reply::Answer(answer) => {
+                for follower in entry.followers {
+                    match W::follow(&answer, &follower.ask) {
+                        Some(own) => follower.answer(home, Ok(own)),
+                        None => again.push(follower),
+                    }
+                }
+                entry.leader.answer(home, Ok(answer));
+            }
+            Reply::Busy => {
+                held.push(entry.leader);
+                held.extend(entry.followers);
+            }
+        }
+    }
+}
+
+/// What an error means for each question of the call.
+fn failed<W: Work>(home: &Arc<Home>, entries: Vec<Entry<W>>, error: &CallError, again: &mut Vec<Item<W>>) {
+    tracing::warn!(home = %home.spec.name, keys = entries.len(), error = %error, "a call to the home failed");
+    let now = Instant::now();
+    for entry in entries {
+        let mut leader = entry.leader;
+        match error {
+            CallError::Unknown(_) => {
+                home.metrics.unknown();
+                // Ask once more with the same request id, first in line; only a verdict may end it now.
+                if !leader.maybe && leader.job.deadline > now {
+                    leader.maybe = true;
+                    again.push(leader);
+                } else {
+                    leader.maybe = true;
+                    leader.answer(home, Err(Refusal::unknown()));
+                }
+            }
+            CallError::NotApplied { again: true, .. } if leader.again < AGAIN_MAX => {
+                leader.again += 1;
+                leader.job.not_applied(leader.index, leader.maybe, false);
+                again.push(leader);
+            }
+            CallError::NotApplied { .. } => leader.answer(home, Err(Refusal { kind: RefusalKind::StoreUnavailable, applied: Applied::No })),
+            CallError::NotSent(_) | CallError::WrongNode => {
+                home.cannot_connect(&error.to_string());
+                leader.answer(home, Err(Refusal::not_applied(RefusalKind::HomeUnavailable)));
+            }
+        }
+        // Followers sent nothing: they go on as if they had just arrived.
+        again.extend(entry.followers);
+    }
+}

@@ -1,0 +1,140 @@
+//! The feed of one home: says whether the home answers, keeps its clock, follows its topics and its forget log.
+//!
+//! It is also the breaker's one prober: while the home is down nobody else tries, and the tries are spaced by a jittered pause.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use tokio_util::sync::CancellationToken;
+
+use super::{Home, Known, Learnt};
+use crate::hot::HotTier;
+use crate::local::LocalTier;
+use crate::postgres::{Feed, Identity, call_forgets, call_hello, call_pulse, call_topics, check_home, open_feed};
+
+const PULSE: Duration = Duration::from_secs(1);
+const PULSE_TIMEOUT: Duration = Duration::from_secs(2);
+const PAUSE_MIN: Duration = Duration::from_millis(200);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+
+pub async fn run(home: Arc<Home>, local: LocalTier, hot: Option<HotTier>, keep_forgets: Duration, stop: CancellationToken) {
+    let mut pause = PAUSE_MIN;
+    let mut up_once = false;
+    loop {
+        let caches = Caches { local: &local, hot: hot.as_ref(), keep_forgets };
+        let ended = tokio::select! {
+            ended = follow(&home, &caches, &mut up_once) => ended,
+            () = stop.cancelled() => return,
+        };
+        // The first break of a feed that worked is looked into at once: one lost connection is no outage.
+        if !up_once {
+            home.set_down(&ended);
+            let jittered = pause.mul_f64(rand::random_range(0.75..1.25));
+            tokio::select! {
+                () = tokio::time::sleep(jittered) => {}
+                () = stop.cancelled() => return,
+            }
+            pause = (pause * 2).min(PAUSE_MAX);
+        } else {
+            tracing::info!(home = %home.spec.name, why = %ended, "the feed ended; connecting anew");
+            pause = PAUSE_MIN;
+        }
+        up_once = false;
+    }
+}
+
+struct Caches<'a> {
+    local: &'a LocalTier,
+    hot: Option<&'a HotTier>,
+    keep_forgets: Duration,
+}
+
+/// One connection's life; answers why it ended.
+async fn follow(home: &Home, caches: &Caches<'_>, up_once: &mut bool) -> String {
+    match try_follow(home, caches, up_once).await {
+        Ok(never) => match never {},
+        Err(why) => why,
+    }
+}
+
+async fn try_follow(home: &Home, caches: &Caches<'_>, up_once: &mut bool) -> Result<std::convert::Infallible, String> {
+    let mut feed = open_feed(&home.settings.target).await.map_err(|e| chain(&e))?;
+    let hello = within(call_hello(&feed.client)).await?.ok_or("the database has no dedup schema, or the role may not use it")?;
+    let ours = home.secret_id.load_full().map(|id| *id);
+    let problems = check_home(&hello, &home.spec.name, &home.spec.region, &home.spec.prefixes, ours, home.settings.allow_weak_durability);
+    if !problems.is_empty() {
+        let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        return Err(texts.join("; "));
+    }
+    let secret_id = hello.secret_id.as_slice().try_into().map_err(|_| "the home's secret id is not 8 bytes")?;
+    let identity = Identity { home_id: hello.home_id, secret_id };
+    if home.known.load().as_ref().is_some_and(|k| k.identity != identity || k.epoch != hello.epoch) {
+        tracing::warn!(home = %home.spec.name, "the home is not the one it was: what is cached of it counts no more");
+        home.lines.drop_all();
+        home.forgets.reset();
+    }
+    within(feed.client.batch_execute("LISTEN dedup_forget /* dedup: feed */")).await?;
+    home.known.store(Some(Arc::new(Known { identity, epoch: hello.epoch })));
+    let mut topics_seen = pulse(home, &feed, caches, None).await?;
+    home.set_up();
+    *up_once = true;
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(PULSE) => {}
+            heard = feed.notifications.recv() => heard.ok_or("the connection was closed")?,
+            () = home.look_now.notified() => {}
+        }
+        topics_seen = pulse(home, &feed, caches, Some(topics_seen)).await?;
+        home.set_up();
+    }
+}
+
+/// Asks how far the home is and catches up. Answers the topics' change counter.
+async fn pulse(home: &Home, feed: &Feed, caches: &Caches<'_>, topics_seen: Option<i64>) -> Result<i64, String> {
+    let sent = Instant::now();
+    let (home_ms, forget_pos, topics_change, timeline) = within(call_pulse(&feed.client)).await?;
+    if timeline == 0 {
+        return Err("the database became a standby".into());
+    }
+    let took = i64::try_from(sent.elapsed().as_micros()).unwrap_or(i64::MAX);
+    let old = home.round_trip_us.load(Ordering::Relaxed);
+    // The shortest of late: it drifts up slowly, so that a busy moment does not make a local home look remote.
+    home.round_trip_us.store(if old == 0 { took } else { took.min(old + old / 8 + 10) }, Ordering::Relaxed);
+    home.learn(&Learnt { home_ms, timeline, sent });
+    if topics_seen != Some(topics_change) {
+        home.set_topics(within(call_topics(&feed.client)).await?);
+    }
+    let known = home.forgets.position();
+    let keep = i64::try_from(caches.keep_forgets.as_millis()).unwrap_or(i64::MAX / 4);
+    if forget_pos > known || topics_seen.is_none() {
+        let entries = within(call_forgets(&feed.client, known, home_ms - keep)).await?;
+        home.forgets.extend(&entries, forget_pos.max(entries.last().map_or(0, |e| e.0)), home_ms, keep);
+        for (_, digest) in &entries {
+            caches.local.forget(digest);
+        }
+        if let (Some(hot), false) = (caches.hot, entries.is_empty()) {
+            hot.forget(entries.iter().map(|(_, digest)| *digest).collect()).await;
+        }
+    }
+    Ok(topics_change)
+}
+
+async fn within<T, E: std::error::Error>(call: impl Future<Output = Result<T, E>>) -> Result<T, String> {
+    match tokio::time::timeout(PULSE_TIMEOUT, call).await {
+        Ok(done) => done.map_err(|e| chain(&e)),
+        Err(_) => Err("no reply in time".into()),
+    }
+}
+
+/// An error with its sources, on one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}

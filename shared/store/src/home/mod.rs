@@ -1,0 +1,389 @@
+//! One home as an instance sees it: its lines, its clock, its topics, its forget log, and whether it answers.
+
+mod batcher;
+mod clock;
+mod feed;
+mod forgets;
+mod job;
+mod work;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicI32, AtomicI64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use dedup_core::{Digest, HomeId, HomeSpec, HomeTable, Secret, Topic, TopicPolicy};
+use tokio::sync::{Notify, mpsc};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use batcher::{Batcher, Item};
+use clock::HomeClock;
+use forgets::Forgets;
+use job::Job;
+use work::{Decide, End, Work};
+
+use crate::hot::HotTier;
+use crate::local::LocalTier;
+use crate::postgres::{CallError, Identity, Line, Lines, PgTarget, TopicRow, call_forget, call_lookup, call_topics};
+use crate::{Answer, Ask, Finish, FinishAnswer, Looked, Refusal, RefusalKind, StoreMetrics};
+
+/// How to reach one home and how much to ask of it.
+#[derive(Clone)]
+pub struct HomeSettings {
+    /// Where it is.
+    pub target: PgTarget,
+    /// Connections for calls, at most.
+    pub connections: usize,
+    /// Questions that may wait, at most; more are refused.
+    pub queue_items: usize,
+    /// Start even if the home may forget what it acknowledged.
+    pub allow_weak_durability: bool,
+}
+
+/// Whether a home answers, for people.
+#[derive(Debug, Clone)]
+pub struct HomeHealth {
+    /// Name of the home.
+    pub name: String,
+    /// It answers.
+    pub up: bool,
+    /// Why not.
+    pub why: Option<String>,
+    /// Since when it is as it is.
+    pub since: Instant,
+    /// Questions waiting or in flight.
+    pub queued: usize,
+    /// Shortest round trip of late, if any was made.
+    pub round_trip: Option<Duration>,
+}
+
+/// A topic as one home has it.
+#[derive(Debug, Clone)]
+pub struct TopicCopy {
+    pub(crate) row: TopicRow,
+    /// Its policy, shared with every question.
+    pub policy: Arc<TopicPolicy>,
+}
+
+/// Who the home turned out to be.
+#[derive(Debug, Clone)]
+pub(crate) struct Known {
+    pub identity: Identity,
+    pub epoch: i32,
+}
+
+/// What a reply tells of the home besides its answers.
+pub(crate) struct Learnt {
+    pub home_ms: i64,
+    pub timeline: i32,
+    pub sent: Instant,
+}
+
+#[derive(Debug, Clone)]
+struct Status {
+    up: bool,
+    why: Option<String>,
+    since: Instant,
+}
+
+pub(crate) struct Home {
+    pub spec: HomeSpec,
+    settings: HomeSettings,
+    /// Ours, where the configuration gives it or the own home told it.
+    secret_id: Arc<ArcSwapOption<[u8; 8]>>,
+    lines: Lines,
+    pub clock: HomeClock,
+    pub forgets: Forgets,
+    known: ArcSwapOption<Known>,
+    timeline: AtomicI32,
+    status: ArcSwap<Status>,
+    topics: ArcSwap<HashMap<Topic, TopicCopy>>,
+    topics_loaded: Mutex<Option<Instant>>,
+    /// Questions that wait or are in flight.
+    queued: AtomicUsize,
+    round_trip_us: AtomicI64,
+    /// Wakes the feed before its time.
+    look_now: Notify,
+    metrics: StoreMetrics,
+    asks: mpsc::UnboundedSender<Vec<Item<Decide>>>,
+    ends: mpsc::UnboundedSender<Vec<Item<End>>>,
+}
+
+/// More than this is a remote home: calls are then kept in flight over several connections, since each waits mostly for the network.
+const LOCAL_ROUND_TRIP: Duration = Duration::from_millis(2);
+/// More calls at once than lines would only split what could share a commit.
+const LOCAL_LINES: usize = 2;
+const REMOTE_CALLS_MAX: usize = 64;
+
+impl Home {
+    fn round_trip(&self) -> Option<Duration> {
+        u64::try_from(self.round_trip_us.load(Ordering::Relaxed)).ok().filter(|us| *us > 0).map(Duration::from_micros)
+    }
+
+    fn is_remote(&self) -> bool {
+        self.round_trip().is_some_and(|rtt| rtt > LOCAL_ROUND_TRIP)
+    }
+
+    fn call_lines(&self) -> usize {
+        // The last line is the held keys'.
+        let lines = self.settings.connections.saturating_sub(1).max(1);
+        if self.is_remote() { lines } else { lines.min(LOCAL_LINES) }
+    }
+
+    /// Calls that may be in flight at once.
+    fn calls_max(&self) -> usize {
+        if self.is_remote() { (self.call_lines() * 16).min(REMOTE_CALLS_MAX) } else { self.call_lines() }
+    }
+
+    async fn line(&self, held_lane: bool) -> Result<Arc<Line>, String> {
+        let last = self.settings.connections.saturating_sub(1);
+        if held_lane { self.lines.line(last, last + 1).await } else { self.lines.line(0, self.call_lines()).await }
+    }
+
+    fn identity(&self) -> Option<Arc<Known>> {
+        self.known.load_full()
+    }
+
+    /// Why nothing is to be asked right now.
+    pub fn refusal(&self) -> Option<Refusal> {
+        (!self.status.load().up).then(|| Refusal::not_applied(RefusalKind::HomeUnavailable))
+    }
+
+    fn set_up(&self) {
+        if !self.status.load().up {
+            tracing::info!(home = %self.spec.name, "home is up");
+            self.status.store(Arc::new(Status { up: true, why: None, since: Instant::now() }));
+        }
+    }
+
+    fn set_down(&self, why: &str) {
+        let old = self.status.load();
+        if old.up || old.why.as_deref() != Some(why) {
+            tracing::warn!(home = %self.spec.name, why, "home is down");
+            let since = if old.up { Instant::now() } else { old.since };
+            self.status.store(Arc::new(Status { up: false, why: Some(why.to_owned()), since }));
+        }
+    }
+
+    /// A line could not be opened: the feed looks at once, and it alone says whether the home is down.
+    fn cannot_connect(&self, why: &str) {
+        tracing::debug!(home = %self.spec.name, why, "no connection to the home");
+        self.look_now.notify_one();
+    }
+
+    fn not_this_home(&self, status: &str) {
+        self.lines.drop_all();
+        self.set_down(&format!("another home answered ({status})"));
+        self.look_now.notify_one();
+    }
+
+    fn learn(&self, learnt: &Learnt) {
+        self.clock.learn(learnt.home_ms, learnt.sent);
+        let old = self.timeline.swap(learnt.timeline, Ordering::AcqRel);
+        if old != 0 && old != learnt.timeline {
+            tracing::warn!(home = %self.spec.name, old, new = learnt.timeline, "the home was promoted: what is cached of it counts no more");
+        }
+    }
+
+    /// Identity and timeline that a cached value must carry to be believed.
+    pub fn cache_identity(&self) -> Option<(Uuid, i32)> {
+        let timeline = self.timeline.load(Ordering::Acquire);
+        self.known.load().as_ref().filter(|_| timeline > 0).map(|k| (k.identity.home_id, timeline))
+    }
+
+    pub fn topic(&self, topic: &Topic) -> Option<TopicCopy> {
+        self.topics.load().get(topic).cloned()
+    }
+
+    pub fn topics(&self) -> Arc<HashMap<Topic, TopicCopy>> {
+        self.topics.load_full()
+    }
+
+    pub fn health(&self) -> HomeHealth {
+        let status = self.status.load();
+        HomeHealth {
+            name: self.spec.name.clone(),
+            up: status.up,
+            why: status.why.clone(),
+            since: status.since,
+            queued: self.queued.load(Ordering::Relaxed),
+            round_trip: self.round_trip(),
+        }
+    }
+
+    fn set_topics(&self, rows: Vec<TopicRow>) {
+        let copies = rows.into_iter().map(|row| (row.policy.topic.clone(), TopicCopy { policy: Arc::new(row.policy.clone()), row })).collect();
+        self.topics.store(Arc::new(copies));
+        *self.topics_loaded.lock().expect("no panic while held") = Some(Instant::now());
+    }
+
+    /// Reads the topics anew, over a line of the pool.
+    pub async fn reload_topics(&self) {
+        let Ok(line) = self.line(false).await else { return };
+        let rows = tokio::time::timeout(Duration::from_secs(2), call_topics(&***line.client())).await;
+        self.lines.done(&line, matches!(rows, Ok(Ok(_))));
+        if let Ok(Ok(rows)) = rows {
+            self.set_topics(rows);
+        }
+    }
+
+    /// Whether the topics were read within `age`: asking for unknown names must not become load.
+    pub fn topics_younger_than(&self, age: Duration) -> bool {
+        self.topics_loaded.lock().expect("no panic while held").is_some_and(|at| at.elapsed() < age)
+    }
+
+    /// One call outside the batcher, with its own deadline.
+    pub async fn direct<T, F>(&self, deadline: Instant, call: F) -> Result<T, Refusal>
+    where
+        F: AsyncFnOnce(&deadpool_postgres::Client, &Identity) -> Result<T, CallError>,
+    {
+        if let Some(refusal) = self.refusal() {
+            return Err(refusal);
+        }
+        let (Some(known), Ok(line)) = (self.identity(), self.line(false).await) else {
+            return Err(Refusal::not_applied(RefusalKind::HomeUnavailable));
+        };
+        let left = deadline.saturating_duration_since(Instant::now());
+        let done = tokio::time::timeout(left, call(line.client(), &known.identity)).await.unwrap_or_else(|_| Err(CallError::Unknown("no reply in time".into())));
+        self.lines.done(&line, done.is_ok());
+        done.map_err(|error| {
+            tracing::warn!(home = %self.spec.name, error = %error, "a call to the home failed");
+            match error {
+                CallError::Unknown(_) => Refusal::unknown(),
+                CallError::NotApplied { again: true, .. } => Refusal::not_applied(RefusalKind::KeyBusy),
+                CallError::NotApplied { .. } => Refusal::not_applied(RefusalKind::StoreUnavailable),
+                CallError::NotSent(_) | CallError::WrongNode => Refusal::not_applied(RefusalKind::HomeUnavailable),
+            }
+        })
+    }
+
+    /// Reads one record.
+    pub async fn lookup(&self, digest: Digest, deadline: Instant) -> Result<Looked, Refusal> {
+        let sent = Instant::now();
+        let called = self.direct(deadline, async |client, who| call_lookup(client, who, digest).await).await?;
+        self.learn(&Learnt { home_ms: called.home_ms, timeline: called.timeline, sent });
+        called.answers.ok_or_else(|| {
+            self.not_this_home(&called.status);
+            Refusal::not_applied(RefusalKind::HomeUnavailable)
+        })
+    }
+
+    /// Forgets one record in the home; its log carries it to every cache.
+    pub async fn forget(&self, digest: Digest, actor: &str, topic: &str, group: &str, reason: &str, deadline: Instant) -> Result<bool, Refusal> {
+        let done = self.direct(deadline, async |client, who| call_forget(client, who, digest, actor, topic, group, reason).await).await?;
+        let Some((removed, pos)) = done else {
+            return Err(Refusal::not_applied(RefusalKind::HomeUnavailable));
+        };
+        // This instance hears its own forget at once; the others through their feeds.
+        let now = self.clock.bound_ms().unwrap_or_default();
+        self.forgets.extend(&[(pos, digest)], 0, now, i64::MAX / 2);
+        self.look_now.notify_one();
+        Ok(removed)
+    }
+
+    async fn ask<W: Work>(
+        &self,
+        asks: Vec<W::Ask>,
+        deadline: Instant,
+        to: impl Fn(Vec<Item<W>>) -> bool,
+    ) -> Vec<Result<W::Answer, Refusal>> {
+        let n = asks.len();
+        let refuse = |refusal: Refusal| (0..n).map(|_| Err(refusal)).collect();
+        if let Some(refusal) = self.refusal() {
+            return refuse(refusal);
+        }
+        if self.queued.fetch_add(n, Ordering::Relaxed) + n > self.settings.queue_items {
+            self.queued.fetch_sub(n, Ordering::Relaxed);
+            return refuse(Refusal::not_applied(RefusalKind::Overloaded));
+        }
+        let (job, all) = Job::new(n, deadline);
+        let items = asks.into_iter().enumerate().map(|(i, ask)| Item::new(ask, Arc::clone(&job), i)).collect();
+        if !to(items) {
+            self.queued.fetch_sub(n, Ordering::Relaxed);
+            return refuse(Refusal::not_applied(RefusalKind::HomeUnavailable));
+        }
+        let _ = tokio::time::timeout_at(deadline.into(), all).await;
+        job.take(if self.refusal().is_some() { RefusalKind::HomeUnavailable } else { RefusalKind::Overloaded })
+    }
+
+    /// Checks and claims; answers in the order asked.
+    pub async fn decide(&self, asks: Vec<Ask>, deadline: Instant) -> Vec<Result<Answer, Refusal>> {
+        self.ask::<Decide>(asks, deadline, |items| self.asks.send(items).is_ok()).await
+    }
+
+    /// Completions, releases, extensions; answers in the order asked.
+    pub async fn finish(&self, asks: Vec<Finish>, deadline: Instant) -> Vec<Result<FinishAnswer, Refusal>> {
+        self.ask::<End>(asks, deadline, |items| self.ends.send(items).is_ok()).await
+    }
+}
+
+/// All homes, started.
+#[derive(Clone)]
+pub struct Homes {
+    homes: Arc<[Arc<Home>]>,
+    table: Arc<HomeTable>,
+}
+
+impl Homes {
+    /// Starts a feed and two batchers for each home, on the current tokio runtime. `settings` in the order of the table.
+    pub fn start(
+        table: Arc<HomeTable>,
+        settings: Vec<HomeSettings>,
+        secret: &Secret,
+        local: &LocalTier,
+        hot: Option<&HotTier>,
+        keep_forgets: Duration,
+        metrics: &StoreMetrics,
+        stop: &CancellationToken,
+    ) -> Self {
+        let secret_id: Arc<ArcSwapOption<[u8; 8]>> = Arc::new(ArcSwapOption::from_pointee(secret.id()));
+        let start = |((_, spec), settings): ((HomeId, &HomeSpec), HomeSettings)| {
+            let (asks, asked) = mpsc::unbounded_channel();
+            let (ends, ended) = mpsc::unbounded_channel();
+            let home = Arc::new(Home {
+                spec: spec.clone(),
+                secret_id: Arc::clone(&secret_id),
+                lines: Lines::new(&settings.target, settings.connections),
+                settings,
+                clock: HomeClock::new(),
+                forgets: Forgets::new(),
+                known: ArcSwapOption::empty(),
+                timeline: AtomicI32::new(0),
+                status: ArcSwap::from_pointee(Status { up: false, why: Some("not connected yet".into()), since: Instant::now() }),
+                topics: ArcSwap::default(),
+                topics_loaded: Mutex::new(None),
+                queued: AtomicUsize::new(0),
+                round_trip_us: AtomicI64::new(0),
+                look_now: Notify::new(),
+                metrics: metrics.clone(),
+                asks,
+                ends,
+            });
+            tokio::spawn(Batcher::<Decide>::run(Arc::clone(&home), asked));
+            tokio::spawn(Batcher::<End>::run(Arc::clone(&home), ended));
+            tokio::spawn(feed::run(Arc::clone(&home), local.clone(), hot.cloned(), keep_forgets, stop.clone()));
+            home
+        };
+        Self { homes: table.iter().zip(settings).map(start).collect(), table }
+    }
+
+    pub(crate) fn get(&self, id: HomeId) -> &Arc<Home> {
+        &self.homes[usize::from(id.0)]
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Home>> {
+        self.homes.iter()
+    }
+
+    /// The table they were started from.
+    pub fn table(&self) -> &Arc<HomeTable> {
+        &self.table
+    }
+
+    /// Health of each, in the order of the table.
+    pub fn health(&self) -> Vec<HomeHealth> {
+        self.homes.iter().map(|h| h.health()).collect()
+    }
+}

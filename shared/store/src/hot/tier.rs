@@ -1,0 +1,183 @@
+//! Reading from and writing to Redis.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dedup_core::{Digest, Secret};
+use redis::aio::{ConnectionManager, ConnectionManagerConfig};
+use secrecy::{ExposeSecret, SecretString};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::breaker::Breaker;
+use super::{keys, value};
+use crate::StoreMetrics;
+use crate::cached::Cached;
+
+/// How to reach Redis.
+#[derive(Debug, Clone)]
+pub struct HotSettings {
+    /// `redis://host:port[/db]` or `rediss://…`, without a password.
+    pub url: String,
+    /// Password.
+    pub password: Option<SecretString>,
+    /// Budget of one look-up; past it the answer is a miss.
+    pub timeout: Duration,
+    /// Longest a value is kept.
+    pub ttl_max: Duration,
+}
+
+/// Whether it helps.
+#[derive(Debug, Clone, Copy)]
+pub struct HotHealth {
+    /// Answering.
+    pub up: bool,
+}
+
+/// The region's Redis. Cloned freely.
+#[derive(Clone)]
+pub struct HotTier {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    manager: ConnectionManager,
+    secret: Secret,
+    prefix: String,
+    ttl_max_ms: i64,
+    budget: Duration,
+    breaker: Breaker,
+    puts: mpsc::Sender<Put>,
+    metrics: StoreMetrics,
+}
+
+enum Put {
+    Record(Digest, Cached, i64),
+    Forget(Vec<Digest>),
+}
+
+/// Back-fills waiting; beyond that they are dropped, which costs a later look-up and nothing else.
+const PUTS_WAITING: usize = 8192;
+const PUTS_A_TRIP: usize = 256;
+
+impl HotTier {
+    /// Starts a tier; connecting happens in the background. `Err` only for a URL that cannot be understood.
+    pub fn start(settings: &HotSettings, secret: Secret, metrics: StoreMetrics, stop: CancellationToken) -> Result<Self, redis::RedisError> {
+        let mut info: redis::ConnectionInfo = redis::IntoConnectionInfo::into_connection_info(settings.url.as_str())?;
+        if let Some(password) = &settings.password {
+            let with_password = info.redis_settings().clone().set_password(password.expose_secret());
+            info = info.set_redis_settings(with_password);
+        }
+        let config = ConnectionManagerConfig::new()
+            .set_number_of_retries(1)
+            .set_min_delay(Duration::from_millis(100))
+            .set_connection_timeout(Some(Duration::from_secs(1)))
+            .set_response_timeout(Some(settings.timeout));
+        let manager = ConnectionManager::new_lazy_with_config(redis::Client::open(info)?, config)?;
+        let (puts, waiting) = mpsc::channel(PUTS_WAITING);
+        let inner = Arc::new(Inner {
+            manager,
+            prefix: keys::prefix(&secret),
+            secret,
+            ttl_max_ms: i64::try_from(settings.ttl_max.as_millis()).unwrap_or(i64::MAX),
+            budget: settings.timeout,
+            breaker: Breaker::new(),
+            puts,
+            metrics,
+        });
+        tokio::spawn(write_back(Arc::clone(&inner), waiting, stop));
+        Ok(Self { inner })
+    }
+
+    /// Values of the digests, in order; all misses if Redis is not well.
+    pub(crate) async fn get(&self, digests: &[Digest]) -> Vec<Option<Cached>> {
+        let inner = &self.inner;
+        if digests.is_empty() || !inner.breaker.may_ask() {
+            return vec![None; digests.len()];
+        }
+        let mut command = redis::cmd("MGET");
+        for digest in digests {
+            command.arg(keys::record_key(&inner.prefix, digest));
+        }
+        let mut manager = inner.manager.clone();
+        let asked = tokio::time::timeout(inner.budget, command.query_async::<Vec<redis::Value>>(&mut manager));
+        let values = match asked.await {
+            Ok(Ok(values)) if values.len() == digests.len() => values,
+            other => {
+                if let Ok(Err(error)) = other {
+                    tracing::debug!(error = %error, "hot tier look-up failed");
+                }
+                inner.breaker.failed();
+                inner.metrics.hot_error();
+                return vec![None; digests.len()];
+            }
+        };
+        inner.breaker.succeeded();
+        let decode = |(digest, value): (&Digest, redis::Value)| match value {
+            redis::Value::BulkString(bytes) => {
+                let cached = value::decode(digest, &bytes, &inner.secret);
+                if cached.is_none() {
+                    inner.metrics.hot_forged();
+                }
+                cached
+            }
+            _ => None,
+        };
+        digests.iter().zip(values).map(decode).collect()
+    }
+
+    /// Hands a done record over for writing; never waits. `now_ms` is home time.
+    pub(crate) fn put(&self, digest: Digest, cached: Cached, now_ms: i64) {
+        if self.inner.breaker.is_open() || self.inner.puts.try_send(Put::Record(digest, cached, now_ms)).is_err() {
+            self.inner.metrics.hot_dropped();
+        }
+    }
+
+    /// Removes forgotten records; housekeeping only (the forget log is what makes them misses).
+    pub(crate) async fn forget(&self, digests: Vec<Digest>) {
+        let _ = self.inner.puts.send(Put::Forget(digests)).await;
+    }
+
+    /// Whether it helps right now.
+    pub fn health(&self) -> HotHealth {
+        HotHealth { up: !self.inner.breaker.is_open() }
+    }
+
+    /// What it holds for one digest, for `lookup`.
+    pub(crate) async fn peek(&self, digest: Digest) -> Option<Cached> {
+        self.get(&[digest]).await.pop().flatten()
+    }
+}
+
+async fn write_back(inner: Arc<Inner>, mut waiting: mpsc::Receiver<Put>, stop: CancellationToken) {
+    let mut batch = Vec::with_capacity(PUTS_A_TRIP);
+    loop {
+        batch.clear();
+        tokio::select! {
+            n = waiting.recv_many(&mut batch, PUTS_A_TRIP) => if n == 0 { return },
+            () = stop.cancelled() => return,
+        }
+        let mut pipe = redis::pipe();
+        for put in &batch {
+            match put {
+                Put::Record(digest, cached, now_ms) => {
+                    let ttl = (cached.record.expires_ms.saturating_sub(*now_ms)).min(inner.ttl_max_ms);
+                    if ttl > 0 {
+                        let value = value::encode(digest, cached, &inner.secret);
+                        pipe.cmd("SET").arg(keys::record_key(&inner.prefix, digest)).arg(value).arg("PX").arg(ttl).ignore();
+                    }
+                }
+                Put::Forget(digests) => {
+                    for digest in digests {
+                        pipe.cmd("DEL").arg(keys::record_key(&inner.prefix, digest)).ignore();
+                    }
+                }
+            }
+        }
+        let mut manager = inner.manager.clone();
+        if let Err(error) = pipe.query_async::<()>(&mut manager).await {
+            tracing::debug!(error = %error, "hot tier write failed");
+            inner.metrics.hot_error();
+        }
+    }
+}

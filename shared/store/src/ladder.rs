@@ -1,0 +1,338 @@
+//! The ladder: local, then hot, then the home. The one place that orders the tiers.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use dedup_core::{ClaimToken, Digest, Fingerprint, Group, HomeId, HomeTable, Key, Question, Record, RequestHash, Secret, Tier, Topic, TopicPolicy, Window};
+use futures_util::future::join_all;
+
+use crate::cached::Cached;
+use crate::home::{Home, Homes};
+use crate::hot::HotTier;
+use crate::local::LocalTier;
+use crate::topics::Topics;
+use crate::{Answer, Ask, Basis, Finish, FinishAnswer, FinishOp, Looked, Refusal, RefusalKind, Texts};
+
+/// One question, parsed, not yet tied to a home's copy of its topic.
+#[derive(Debug, Clone)]
+pub struct Query {
+    /// Claim rather than check.
+    pub claim: bool,
+    /// Group.
+    pub group: Group,
+    /// Key; names the home.
+    pub key: Key,
+    /// Request id's hash, if the caller gave one.
+    pub request: Option<RequestHash>,
+    /// Payload.
+    pub fingerprint: Option<Fingerprint>,
+    /// Window of this question.
+    pub window: Option<Window>,
+    /// Lease of this claim, ms.
+    pub lease_ms: Option<i64>,
+    /// Who claims.
+    pub owner: Option<String>,
+}
+
+impl Query {
+    fn question(&self) -> Question {
+        Question { claim: self.claim, request: self.request, fingerprint: self.fingerprint }
+    }
+}
+
+/// What one cache knows of a key.
+#[derive(Debug, Clone)]
+pub struct TierReport {
+    /// Which.
+    pub tier: Tier,
+    /// The record it holds.
+    pub record: Option<Arc<Record>>,
+    /// Whether it would be believed, or why not.
+    pub state: &'static str,
+}
+
+/// What every tier knows of a key.
+#[derive(Debug, Clone)]
+pub struct LookedUp {
+    /// Local and hot.
+    pub caches: Vec<TierReport>,
+    /// The home: the truth.
+    pub home: Result<Looked, Refusal>,
+}
+
+/// All tiers in order.
+#[derive(Clone)]
+pub struct Ladder {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    homes: Homes,
+    topics: Topics,
+    local: LocalTier,
+    hot: Option<HotTier>,
+    secret: Secret,
+}
+
+/// How often a question follows a topic that changes under it.
+const STALE_ROUNDS: usize = 3;
+
+impl Ladder {
+    /// Puts the tiers together.
+    pub fn new(homes: Homes, topics: Topics, local: LocalTier, hot: Option<HotTier>, secret: Secret) -> Self {
+        Self { inner: Arc::new(Inner { homes, topics, local, hot, secret }) }
+    }
+
+    /// The homes.
+    pub fn homes(&self) -> &Homes {
+        &self.inner.homes
+    }
+
+    /// The table of homes.
+    pub fn table(&self) -> &Arc<HomeTable> {
+        self.inner.homes.table()
+    }
+
+    /// The topics.
+    pub fn topics(&self) -> &Topics {
+        &self.inner.topics
+    }
+
+    /// The local tier.
+    pub fn local(&self) -> &LocalTier {
+        &self.inner.local
+    }
+
+    /// The hot tier, if there is one.
+    pub fn hot(&self) -> Option<&HotTier> {
+        self.inner.hot.as_ref()
+    }
+
+    /// The secret.
+    pub fn secret(&self) -> &Secret {
+        &self.inner.secret
+    }
+
+    fn believed(&self, home: &Home, digest: &Digest, cached: &Cached, now_ms: i64) -> Result<(), &'static str> {
+        if home.cache_identity() != Some((cached.home_id, cached.timeline)) {
+            Err("from another home or timeline")
+        } else if !home.forgets.allows(digest, cached.as_of) {
+            Err("forgotten since, or the forget log is not loaded")
+        } else if now_ms >= cached.record.expires_ms {
+            Err("past its window")
+        } else {
+            Ok(())
+        }
+    }
+
+    fn cached_answer(&self, home: &Home, digest: &Digest, cached: &Cached, question: &Question, tier: Tier) -> Option<Answer> {
+        let now_ms = home.clock.bound_ms()?;
+        self.believed(home, digest, cached, now_ms).ok()?;
+        cached.answer(question, now_ms, tier)
+    }
+
+    /// Answers questions of one topic, in order. Equal (group, key) in `queries` are the caller's business to fold.
+    pub async fn ask(&self, topic: &Topic, queries: &[Query], deadline: Instant) -> Vec<Result<Answer, Refusal>> {
+        let mut answers: Vec<Option<Result<Answer, Refusal>>> = vec![None; queries.len()];
+        let mut by_home: Vec<(HomeId, Vec<usize>)> = Vec::new();
+        for (i, query) in queries.iter().enumerate() {
+            let home = query.key.home();
+            match by_home.iter_mut().find(|(h, _)| *h == home) {
+                Some((_, items)) => items.push(i),
+                None => by_home.push((home, vec![i])),
+            }
+        }
+        let asked = by_home.iter().map(|(home, items)| self.ask_home(*home, topic, queries, items, deadline));
+        for ((_, items), found) in by_home.iter().zip(join_all(asked).await) {
+            for (i, answer) in items.iter().zip(found) {
+                answers[*i] = Some(answer);
+            }
+        }
+        answers.into_iter().map(|a| a.unwrap_or(Err(Refusal::not_applied(RefusalKind::StoreUnavailable)))).collect()
+    }
+
+    async fn ask_home(&self, id: HomeId, topic: &Topic, queries: &[Query], items: &[usize], deadline: Instant) -> Vec<Result<Answer, Refusal>> {
+        let home = self.inner.homes.get(id);
+        let mut answers: Vec<Result<Answer, Refusal>> = vec![Err(Refusal::not_applied(RefusalKind::TopicUnknown)); items.len()];
+        let mut left: Vec<usize> = (0..items.len()).collect();
+        for round in 0..STALE_ROUNDS {
+            let Some(policy) = self.home_topic(home, topic, round > 0).await else {
+                let refusal = home.refusal().unwrap_or(Refusal::not_applied(RefusalKind::TopicUnknown));
+                left.iter().for_each(|at| answers[*at] = Err(refusal));
+                return answers;
+            };
+            let asks: Vec<&Query> = left.iter().map(|at| &queries[items[*at]]).collect();
+            let found = self.climb(home, &policy, &asks, deadline).await;
+            let mut stale = Vec::new();
+            for (at, answer) in left.iter().zip(found) {
+                if matches!(answer, Err(Refusal { kind: RefusalKind::TopicUnknown, .. })) {
+                    stale.push(*at);
+                }
+                answers[*at] = answer;
+            }
+            left = stale;
+            if left.is_empty() {
+                break;
+            }
+        }
+        answers
+    }
+
+    /// The home's own copy of the topic.
+    async fn home_topic(&self, home: &Home, topic: &Topic, just_reloaded: bool) -> Option<Arc<TopicPolicy>> {
+        let live = || home.topic(topic).filter(|c| !c.row.deleted).map(|c| c.policy);
+        if live().is_none() && !just_reloaded && home.refusal().is_none() {
+            home.reload_topics().await;
+        }
+        live()
+    }
+
+    /// Tier by tier, for one home.
+    async fn climb(&self, home: &Arc<Home>, policy: &Arc<TopicPolicy>, queries: &[&Query], deadline: Instant) -> Vec<Result<Answer, Refusal>> {
+        let digests: Vec<Digest> =
+            queries.iter().map(|q| Digest::of(&self.inner.secret, &policy.topic, policy.generation, &q.group, 0, &q.key)).collect();
+        let mut answers: Vec<Option<Result<Answer, Refusal>>> = vec![None; queries.len()];
+        let mut misses = Vec::new();
+        for (i, digest) in digests.iter().enumerate() {
+            let hit = self.inner.local.get(digest).and_then(|c| self.cached_answer(home, digest, &c, &queries[i].question(), Tier::Local));
+            match hit {
+                Some(answer) => answers[i] = Some(Ok(answer)),
+                None => misses.push(i),
+            }
+        }
+        if let Some(hot) = &self.inner.hot
+            && !misses.is_empty()
+        {
+            let asked: Vec<Digest> = misses.iter().map(|i| digests[*i]).collect();
+            let found = hot.get(&asked).await;
+            let mut still = Vec::with_capacity(misses.len());
+            for (i, cached) in misses.into_iter().zip(found) {
+                let hit = cached.and_then(|c| self.cached_answer(home, &digests[i], &c, &queries[i].question(), Tier::Hot).map(|a| (a, c)));
+                match hit {
+                    Some((answer, cached)) => {
+                        self.inner.local.put(digests[i], cached);
+                        answers[i] = Some(Ok(answer));
+                    }
+                    None => still.push(i),
+                }
+            }
+            misses = still;
+        }
+        if !misses.is_empty() {
+            let asks = misses.iter().map(|i| self.ask_of(policy, digests[*i], queries[*i])).collect();
+            let found = home.decide(asks, deadline).await;
+            for (i, answer) in misses.into_iter().zip(found) {
+                if let Ok(answer) = &answer {
+                    self.keep(home, digests[i], &answer.record, answer.basis);
+                }
+                answers[i] = Some(answer);
+            }
+        }
+        answers.into_iter().map(|a| a.unwrap_or(Err(Refusal::not_applied(RefusalKind::StoreUnavailable)))).collect()
+    }
+
+    fn ask_of(&self, policy: &Arc<TopicPolicy>, digest: Digest, query: &Query) -> Ask {
+        let texts = query.claim || policy.keep_key == dedup_core::KeepKey::Always;
+        Ask {
+            digest,
+            topic: Arc::clone(policy),
+            claim: query.claim,
+            // An absent id equals nothing: a number that no other question has, so that this very call can still be repeated.
+            request: query.request.unwrap_or_else(random_request),
+            fingerprint: query.fingerprint,
+            window: query.window,
+            lease_ms: query.lease_ms,
+            texts: texts.then(|| Box::new(Texts { group: query.group.clone(), key: query.key.clone(), owner: query.owner.clone() })),
+        }
+    }
+
+    /// After the commit: a done record goes up the ladder.
+    fn keep(&self, home: &Home, digest: Digest, record: &Arc<Record>, basis: Basis) {
+        let (Some((home_id, _)), Some(now_ms)) = (home.cache_identity(), home.clock.bound_ms()) else { return };
+        let Some(cached) = Cached::of(record, basis, home_id) else { return };
+        if now_ms >= record.expires_ms {
+            return;
+        }
+        if let Some(hot) = &self.inner.hot {
+            hot.put(digest, cached.clone(), now_ms);
+        }
+        self.inner.local.put(digest, cached);
+    }
+
+    /// Completes, releases or extends, in order. Equal tokens in one call are folded by the batcher into later calls.
+    pub async fn finish(&self, ends: Vec<(ClaimToken, FinishOp)>, deadline: Instant) -> Vec<Result<FinishAnswer, Refusal>> {
+        let mut by_home: Vec<(HomeId, Vec<usize>, Vec<Finish>)> = Vec::new();
+        let n = ends.len();
+        for (i, (token, op)) in ends.into_iter().enumerate() {
+            let home = token.home;
+            let topic_lease_ms = self.inner.homes.get(home).topic(&token.topic).map_or(30_000, |c| c.policy.lease_ms);
+            let finish = Finish { token, op, topic_lease_ms };
+            match by_home.iter_mut().find(|(h, ..)| *h == home) {
+                Some((_, items, finishes)) => {
+                    items.push(i);
+                    finishes.push(finish);
+                }
+                None => by_home.push((home, vec![i], vec![finish])),
+            }
+        }
+        let mut answers: Vec<Option<Result<FinishAnswer, Refusal>>> = vec![None; n];
+        let asked = by_home.into_iter().map(|(id, items, finishes)| async move {
+            let home = self.inner.homes.get(id);
+            let digests: Vec<Digest> = finishes.iter().map(|f| f.token.digest).collect();
+            let found = home.finish(finishes, deadline).await;
+            for (digest, answer) in digests.iter().zip(&found) {
+                if let Ok(FinishAnswer::Applied { record, basis, .. }) = answer {
+                    self.keep(home, *digest, record, *basis);
+                }
+            }
+            (items, found)
+        });
+        for (items, found) in join_all(asked).await {
+            for (i, answer) in items.into_iter().zip(found) {
+                answers[i] = Some(answer);
+            }
+        }
+        answers.into_iter().map(|a| a.unwrap_or(Err(Refusal::not_applied(RefusalKind::StoreUnavailable)))).collect()
+    }
+
+    /// Reads a key in every tier without claiming; `Err` only where the home knows no such topic.
+    pub async fn lookup(&self, topic: &Topic, group: &Group, key: &Key, deadline: Instant) -> Result<LookedUp, Refusal> {
+        let home = self.inner.homes.get(key.home());
+        let policy = self.policy_for(home, topic).await?;
+        let digest = Digest::of(&self.inner.secret, &policy.topic, policy.generation, group, 0, key);
+        let mut caches = Vec::new();
+        let now_ms = home.clock.bound_ms().unwrap_or(i64::MAX);
+        let report = |tier, cached: Option<Cached>| {
+            let state = cached.as_ref().map_or("absent", |c| self.believed(home, &digest, c, now_ms).err().unwrap_or("believed"));
+            TierReport { tier, record: cached.map(|c| c.record), state }
+        };
+        caches.push(report(Tier::Local, self.inner.local.get(&digest)));
+        if let Some(hot) = &self.inner.hot {
+            caches.push(report(Tier::Hot, hot.peek(digest).await));
+        }
+        Ok(LookedUp { caches, home: home.lookup(digest, deadline).await })
+    }
+
+    /// Forgets a key in its home and in every cache of every instance.
+    pub async fn forget(&self, topic: &Topic, group: &Group, key: &Key, actor: &str, reason: &str, deadline: Instant) -> Result<bool, Refusal> {
+        let home = self.inner.homes.get(key.home());
+        let policy = self.policy_for(home, topic).await?;
+        let digest = Digest::of(&self.inner.secret, &policy.topic, policy.generation, group, 0, key);
+        let removed = home.forget(digest, actor, topic.as_str(), group.as_str(), reason, deadline).await?;
+        self.inner.local.forget(&digest);
+        Ok(removed)
+    }
+
+    async fn policy_for(&self, home: &Home, topic: &Topic) -> Result<Arc<TopicPolicy>, Refusal> {
+        let found = self.home_topic(home, topic, false).await;
+        found.ok_or_else(|| home.refusal().unwrap_or(Refusal::not_applied(RefusalKind::TopicUnknown)))
+    }
+}
+
+fn random_request() -> RequestHash {
+    loop {
+        if let Some(hash) = RequestHash::from_stored(rand::random()) {
+            return hash;
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! Every tier's bytes and the ladder over them: local (moka), hot (Redis), warm (the home's Postgres).
+//!
+//! Architecture invariant: SQL and Redis are spoken here and nowhere else. The home alone says `first`; the tiers above it only ever hold
+//! committed, immutable facts ([`cached`]), so losing one costs latency and never a verdict.
+
+mod ask;
+mod cached;
+mod home;
+mod hot;
+mod ladder;
+mod local;
+mod metrics;
+mod postgres;
+mod refusal;
+mod topics;
+
+pub use ask::{Answer, Ask, Basis, Finish, FinishAnswer, FinishOp, Looked, Previous, Texts};
+pub use home::{HomeHealth, HomeSettings, Homes, TopicCopy};
+pub use hot::{HotHealth, HotSettings, HotTier};
+pub use ladder::{Ladder, LookedUp, Query, TierReport};
+pub use local::{LocalHealth, LocalTier};
+pub use metrics::StoreMetrics;
+pub use postgres::{
+    CLIENT_VERSION, ConnectError, Hello, HomeProblem, Migrated, MigrateError, PgTarget, SCHEMA_VERSION, check_home, connect_once, migrate,
+};
+pub use refusal::{Applied, Refusal, RefusalKind};
+pub use topics::{DeleteOutcome, PutOutcome, PutTopic, TopicSpec, Topics, TopicsError};

@@ -1,0 +1,346 @@
+//! The calls of a service instance to a home. Each is one statement, so one round trip and one implicit transaction.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use dedup_core::{Digest, Fingerprint, Outcome, Record, StoredResult, Window};
+use deadpool_postgres::Client;
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+use uuid::Uuid;
+
+use super::outcome::{CallError, classify};
+use super::rows::{self, Facts, array};
+use crate::{Ask, Basis, Finish, FinishAnswer, FinishOp, Looked, Previous};
+
+/// Who the home must be: sent with each call, so that a connection that ends up elsewhere changes nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    pub home_id: Uuid,
+    pub secret_id: [u8; 8],
+}
+
+/// What came back, with what every reply tells of the home.
+#[derive(Debug)]
+pub struct Called<T> {
+    /// `None`: the home did nothing, `status` says why.
+    pub answers: Option<T>,
+    pub status: String,
+    pub as_of: i64,
+    pub timeline: i32,
+    pub home_ms: i64,
+}
+
+/// What became of one asked digest.
+#[derive(Debug)]
+pub enum Decided {
+    /// Granted now.
+    Granted { record: Arc<Record>, previous: Option<Box<Previous>>, at_ms: i64 },
+    /// The same grant, its lease renewed.
+    Renewed { record: Arc<Record>, at_ms: i64 },
+    /// As found.
+    Found { record: Arc<Record>, owner: Option<Box<str>>, at_ms: i64 },
+    /// Held by somebody's open transaction.
+    Busy,
+}
+
+async fn one(client: &Client, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Row, CallError> {
+    let statement = client.prepare_cached(sql).await.map_err(|e| match classify(&e) {
+        // Preparing changes nothing.
+        CallError::Unknown(why) => CallError::NotSent(why),
+        other => other,
+    })?;
+    client.query_one(&statement, params).await.map_err(|e| classify(&e))
+}
+
+fn unreadable(error: tokio_postgres::Error) -> CallError {
+    // The call may well have committed; only its answer cannot be read.
+    CallError::Unknown(format!("the home's answer cannot be read: {error}"))
+}
+
+/// Asks for a batch of different digests, sorted by digest.
+pub async fn call_decide(client: &Client, who: &Identity, not_after_ms: i64, asks: &[&Ask]) -> Result<Called<HashMap<Digest, Decided>>, CallError> {
+    let n = asks.len();
+    let mut topics: Vec<(&str, i64)> = Vec::with_capacity(1);
+    let (mut digests, mut topic, mut claim, mut request, mut fp, mut window, mut lease) = (
+        Vec::with_capacity(n),
+        Vec::with_capacity(n),
+        Vec::with_capacity(n),
+        Vec::with_capacity(n),
+        Vec::with_capacity(n),
+        Vec::with_capacity(n),
+        Vec::with_capacity(n),
+    );
+    let (mut text_item, mut groups, mut keys, mut owners) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for (i, ask) in asks.iter().enumerate() {
+        let name = ask.topic.topic.as_str();
+        let at = topics.iter().position(|t| *t == (name, ask.topic.version)).unwrap_or_else(|| {
+            topics.push((name, ask.topic.version));
+            topics.len() - 1
+        });
+        let index = |i: usize| i32::try_from(i + 1).expect("batches are small");
+        digests.push(ask.digest.0);
+        topic.push(index(at));
+        claim.push(ask.claim);
+        request.push(ask.request.get());
+        fp.push(Fingerprint::to_stored(ask.fingerprint));
+        window.push(ask.window.map_or(-1, Window::to_stored));
+        lease.push(ask.lease_ms.unwrap_or(-1));
+        if let Some(texts) = &ask.texts {
+            text_item.push(index(i));
+            groups.push(texts.group.as_str());
+            keys.push(texts.key.as_str());
+            owners.push(texts.owner.as_deref());
+        }
+    }
+    let (names, versions): (Vec<&str>, Vec<i64>) = topics.into_iter().unzip();
+    // No filters are loaded yet: nothing is skipped, every live segment is looked into.
+    let (skip, maybe_item, maybe_segment): (Vec<Uuid>, Vec<i32>, Vec<i32>) = Default::default();
+    let row = one(
+        client,
+        "SELECT * FROM dedup.decide_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19) /* dedup: decide */",
+        &[
+            &who.home_id,
+            &who.secret_id.as_slice(),
+            &not_after_ms,
+            &skip,
+            &names,
+            &versions,
+            &digests,
+            &topic,
+            &claim,
+            &request,
+            &fp,
+            &window,
+            &lease,
+            &maybe_item,
+            &maybe_segment,
+            &text_item,
+            &groups,
+            &keys,
+            &owners,
+        ],
+    )
+    .await?;
+    read_decided(&row).map_err(unreadable)
+}
+
+#[derive(serde::Deserialize)]
+struct Extras {
+    previous: Option<HashMap<String, Previous>>,
+    owners: Option<HashMap<String, Owner>>,
+}
+
+#[derive(serde::Deserialize)]
+struct Owner {
+    owner: String,
+}
+
+fn read_decided(row: &Row) -> Result<Called<HashMap<Digest, Decided>>, tokio_postgres::Error> {
+    let status: String = row.try_get("status")?;
+    let head = |answers, status| {
+        Ok(Called {
+            answers,
+            status,
+            as_of: row.try_get::<_, Option<i64>>("as_of")?.unwrap_or_default(),
+            timeline: row.try_get::<_, Option<i32>>("timeline")?.unwrap_or_default(),
+            home_ms: row.try_get("home_ms")?,
+        })
+    };
+    if status != "ok" {
+        return head(None, status);
+    }
+    let mut results = read_results(row)?;
+    let mut extras: Option<Extras> = row.try_get::<_, Option<&str>>("extras")?.and_then(|text| serde_json::from_str(text).ok());
+    let facts = Facts::read(row)?;
+    let kinds: Vec<i32> = array(row, "kind")?;
+    let mut answers = HashMap::with_capacity(facts.len());
+    for (i, kind) in kinds.iter().enumerate() {
+        let Some(digest) = facts.digest(i) else { continue };
+        let at_ms = facts.at_ms(i);
+        let record = facts.record(i, &mut results).map(Arc::new);
+        let decided = match (kind, record) {
+            (1, Some(record)) => {
+                let previous = extras.as_mut().and_then(|e| e.previous.as_mut()).and_then(|p| p.remove(&digest.0.to_string())).map(Box::new);
+                Decided::Granted { record, previous, at_ms }
+            }
+            (2, Some(record)) => Decided::Renewed { record, at_ms },
+            (0, Some(record)) => {
+                let owner = extras.as_mut().and_then(|e| e.owners.as_mut()).and_then(|o| o.remove(&digest.0.to_string()));
+                Decided::Found { record, owner: owner.map(|o| o.owner.into_boxed_str()), at_ms }
+            }
+            _ => Decided::Busy,
+        };
+        answers.insert(digest, decided);
+    }
+    head(Some(answers), status)
+}
+
+fn read_results(row: &Row) -> Result<HashMap<Digest, Arc<StoredResult>>, tokio_postgres::Error> {
+    let digests: Vec<Uuid> = array(row, "r_digest")?;
+    if digests.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let status: Vec<Option<i32>> = array(row, "r_status")?;
+    let omitted: Vec<bool> = array(row, "r_omitted")?;
+    let media: Vec<Option<String>> = array(row, "r_media")?;
+    let headers: Vec<String> = array(row, "r_headers")?;
+    let body: Vec<Option<Vec<u8>>> = array(row, "r_body")?;
+    let parts = digests.into_iter().zip(status).zip(omitted).zip(media).zip(headers).zip(body);
+    Ok(parts
+        .map(|(((((digest, status), omitted), media_type), headers), body)| {
+            let status = status.and_then(|s| i16::try_from(s).ok());
+            (Digest(digest), Arc::new(StoredResult { status, media_type, headers, body, omitted }))
+        })
+        .collect())
+}
+
+/// Ends or prolongs a batch of claims: one kind of operation, different digests, sorted by digest. Answers in the same order; `None`
+/// for one that is held by somebody's open transaction.
+pub async fn call_finish(client: &Client, who: &Identity, not_after_ms: i64, asks: &[&Finish]) -> Result<Called<Vec<Option<FinishAnswer>>>, CallError> {
+    let op = match asks.first().map(|a| &a.op) {
+        Some(FinishOp::Complete { .. }) => "complete",
+        Some(FinishOp::Release { .. }) => "release",
+        _ => "extend",
+    };
+    let digests: Vec<Uuid> = asks.iter().map(|a| a.token.digest.0).collect();
+    let fences: Vec<i64> = asks.iter().map(|a| a.token.fence.0).collect();
+    let failed: Vec<bool> = asks.iter().map(|a| matches!(a.op, FinishOp::Complete { outcome: Outcome::Failed, .. })).collect();
+    let lease: Vec<i64> = asks.iter().map(|a| if let FinishOp::Extend { lease_ms: Some(ms), .. } = a.op { ms } else { a.topic_lease_ms }).collect();
+    let notes: Vec<Option<&str>> = asks
+        .iter()
+        .map(|a| match &a.op {
+            FinishOp::Release { note } | FinishOp::Extend { note, .. } => note.as_deref(),
+            FinishOp::Complete { .. } => None,
+        })
+        .collect();
+    let results: Vec<Option<&Arc<StoredResult>>> = asks.iter().map(|a| if let FinishOp::Complete { result, .. } = &a.op { result.as_ref() } else { None }).collect();
+    let hash: Vec<Option<Uuid>> = asks.iter().map(|a| if let FinishOp::Complete { result_hash, .. } = a.op { result_hash } else { None }).collect();
+    let status: Vec<Option<i32>> = results.iter().map(|r| r.and_then(|r| r.status).map(i32::from)).collect();
+    let omitted: Vec<Option<bool>> = results.iter().map(|r| r.map(|r| r.omitted)).collect();
+    let media: Vec<Option<&str>> = results.iter().map(|r| r.and_then(|r| r.media_type.as_deref())).collect();
+    let headers: Vec<Option<&str>> = results.iter().map(|r| r.map(|r| r.headers.as_str())).collect();
+    let body: Vec<Option<&[u8]>> = results.iter().map(|r| r.filter(|r| !r.omitted).and_then(|r| r.body.as_deref())).collect();
+    let row = one(
+        client,
+        "SELECT * FROM dedup.finish_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15) /* dedup: finish */",
+        &[
+            &who.home_id,
+            &who.secret_id.as_slice(),
+            &not_after_ms,
+            &op,
+            &digests,
+            &fences,
+            &failed,
+            &lease,
+            &notes,
+            &hash,
+            &status,
+            &omitted,
+            &media,
+            &headers,
+            &body,
+        ],
+    )
+    .await?;
+    read_finished(&row, &results).map_err(unreadable)
+}
+
+fn read_finished(row: &Row, results: &[Option<&Arc<StoredResult>>]) -> Result<Called<Vec<Option<FinishAnswer>>>, tokio_postgres::Error> {
+    let status: String = row.try_get("status")?;
+    let mut answers = None;
+    if status == "ok" {
+        let facts = Facts::read(row)?;
+        let outcomes: Vec<String> = array(row, "outcome")?;
+        let forgotten: Vec<bool> = array(row, "forgotten")?;
+        let basis = Basis { as_of: row.try_get::<_, Option<i64>>("as_of")?.unwrap_or_default(), timeline: row.try_get::<_, Option<i32>>("timeline")?.unwrap_or_default() };
+        let answer = |(i, outcome): (usize, &String)| {
+            // The result of a completion is the one just given (it is equal if the home says `replayed`).
+            let mut given: HashMap<_, _> = facts.digest(i).zip(results[i].cloned()).into_iter().collect();
+            let record = facts.record(i, &mut given).map(Arc::new);
+            let at_ms = facts.at_ms(i);
+            Some(match (outcome.as_str(), record) {
+                ("busy", _) => return None,
+                ("lease-lost", record) => FinishAnswer::LeaseLost { record, forgotten: forgotten.get(i).copied().unwrap_or_default() },
+                ("already-completed", Some(record)) => FinishAnswer::AlreadyCompleted { record },
+                (word, Some(record)) => FinishAnswer::Applied { record, replayed: word == "replayed", at_ms, basis },
+                (_, None) => return None,
+            })
+        };
+        answers = Some(outcomes.iter().enumerate().map(answer).collect());
+    }
+    Ok(Called {
+        answers,
+        status,
+        as_of: row.try_get::<_, Option<i64>>("as_of")?.unwrap_or_default(),
+        timeline: row.try_get::<_, Option<i32>>("timeline")?.unwrap_or_default(),
+        home_ms: row.try_get("home_ms")?,
+    })
+}
+
+/// Reads one record without claiming.
+pub async fn call_lookup(client: &Client, who: &Identity, digest: Digest) -> Result<Called<Looked>, CallError> {
+    let row = one(client, "SELECT * FROM dedup.lookup_v1($1, $2, $3) /* dedup: lookup */", &[&who.home_id, &who.secret_id.as_slice(), &digest.0]).await?;
+    read_lookup(&row).map_err(unreadable)
+}
+
+fn read_lookup(row: &Row) -> Result<Called<Looked>, tokio_postgres::Error> {
+    let status: String = row.try_get("status")?;
+    let home_ms: i64 = row.try_get("home_ms")?;
+    let found: Option<Uuid> = row.try_get("digest")?;
+    let mut looked = Looked { record: None, segment: None, owner: None, note: None, home_ms };
+    if found.is_some() {
+        let result = match row.try_get::<_, Option<bool>>("r_omitted")? {
+            Some(omitted) => Some(Arc::new(StoredResult {
+                status: row.try_get::<_, Option<i32>>("r_status")?.and_then(|s| i16::try_from(s).ok()),
+                media_type: row.try_get("r_media")?,
+                headers: row.try_get("r_headers")?,
+                body: row.try_get("r_body")?,
+                omitted,
+            })),
+            None => None,
+        };
+        looked.record = rows::record(
+            row.try_get("fence")?,
+            row.try_get("request_hash")?,
+            row.try_get("fingerprint")?,
+            row.try_get("first_seen")?,
+            row.try_get("expires")?,
+            row.try_get("ends")?,
+            row.try_get("meta")?,
+            result,
+        )
+        .map(Arc::new);
+        looked.segment = Some((row.try_get("segment_id")?, row.try_get("segment_state")?));
+        looked.owner = row.try_get("owner")?;
+        looked.note = row.try_get("note")?;
+    }
+    Ok(Called { answers: (status == "ok").then_some(looked), status, as_of: row.try_get("as_of")?, timeline: row.try_get("timeline")?, home_ms })
+}
+
+/// Forgets one record; answers whether a live one was removed, and the position in the forget log.
+pub async fn call_forget(client: &Client, who: &Identity, digest: Digest, actor: &str, topic: &str, group: &str, reason: &str) -> Result<Option<(bool, i64)>, CallError> {
+    let row = one(
+        client,
+        "SELECT * FROM dedup.forget_v1($1, $2, $3, $4, $5, $6, $7) /* dedup: forget */",
+        &[&who.home_id, &who.secret_id.as_slice(), &digest.0, &actor, &topic, &group, &reason],
+    )
+    .await?;
+    let status: &str = row.try_get("status").map_err(unreadable)?;
+    if status != "ok" {
+        return Ok(None);
+    }
+    Ok(Some((row.try_get("removed").map_err(unreadable)?, row.try_get("pos").map_err(unreadable)?)))
+}
+
+/// Home time, forget position, topics' change counter, timeline.
+pub async fn call_pulse(client: &tokio_postgres::Client) -> Result<(i64, i64, i64, i32), tokio_postgres::Error> {
+    let row = client.query_one("SELECT home_ms, forget_pos, topics_change, timeline FROM dedup.pulse_v1() /* dedup: pulse */", &[]).await?;
+    Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?, row.try_get(3)?))
+}
+
+/// Entries of the forget log after `pos` and not older than `since_ms`.
+pub async fn call_forgets(client: &tokio_postgres::Client, pos: i64, since_ms: i64) -> Result<Vec<(i64, Digest)>, tokio_postgres::Error> {
+    let rows = client.query("SELECT pos, digest FROM dedup.forgets_v1($1, $2) /* dedup: forget feed */", &[&pos, &since_ms]).await?;
+    rows.iter().map(|row| Ok((row.try_get(0)?, Digest(row.try_get(1)?)))).collect()
+}

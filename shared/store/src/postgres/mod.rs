@@ -1,0 +1,18 @@
+//! Postgres: connections, calls, the meaning of its errors, migrations. All SQL of the service is below here and in `migrations/`.
+
+mod calls;
+mod connect;
+mod hello;
+mod migrate;
+mod outcome;
+mod rows;
+mod topic_calls;
+
+pub(crate) use calls::{Called, Decided, Identity, call_decide, call_finish, call_forget, call_forgets, call_lookup, call_pulse};
+pub(crate) use connect::{Feed, Line, Lines, open_feed};
+pub use connect::{ConnectError, PgTarget, connect_once};
+pub use hello::{CLIENT_VERSION, Hello, HomeProblem, check_home};
+pub(crate) use hello::call_hello;
+pub use migrate::{Migrated, MigrateError, SCHEMA_VERSION, migrate};
+pub(crate) use outcome::CallError;
+pub(crate) use topic_calls::{TopicRow, call_put_topic, call_topic_in_use, call_topics};

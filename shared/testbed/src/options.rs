@@ -1,0 +1,44 @@
+//! What a testbed consists of.
+
+use std::path::PathBuf;
+
+/// What to start. Every field is public: take [`Options::new`] and change what matters to the test.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Names of the regions; each is also the name and the only prefix of its home.
+    pub regions: Vec<String>,
+    /// `dedup serve` processes per region.
+    pub instances: usize,
+    /// Whether each region has a Redis.
+    pub redis: bool,
+    /// The `dedup` executable.
+    pub dedup_bin: PathBuf,
+    /// Lines for `postgresql.conf` (name, value as it would stand there, quotes included); they win over the testbed's.
+    pub postgres_settings: Vec<(String, String)>,
+    /// Arguments for `redis-server`, for instance `["--maxmemory", "64mb"]`.
+    pub redis_args: Vec<String>,
+    /// TOML for each instance's configuration, placed before its tables: top-level keys.
+    pub extra_config: String,
+    /// TOML tables placed at the end of each instance's configuration.
+    pub extra_tables: String,
+    /// Environment of `dedup serve` and `dedup migrate`, on top of the testbed's own.
+    pub env: Vec<(String, String)>,
+}
+
+impl Options {
+    /// Three regions (`eu`, `us`, `ap`) with a Redis and one instance each.
+    #[must_use]
+    pub fn new(dedup_bin: PathBuf) -> Self {
+        Self {
+            regions: ["eu", "us", "ap"].map(String::from).to_vec(),
+            instances: 1,
+            redis: true,
+            dedup_bin,
+            postgres_settings: Vec::new(),
+            redis_args: Vec::new(),
+            extra_config: String::new(),
+            extra_tables: String::new(),
+            env: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! The testbed's own tests: real stores, no service.
+
+mod cleanup;
+mod common;
+mod stores;
