@@ -89,6 +89,8 @@ pub struct Answer {
     pub at_ms: i64,
     /// When the record was read.
     pub basis: Basis,
+    /// Identity the question had in its home.
+    pub digest: Digest,
 }
 
 /// What ends or prolongs a claim.

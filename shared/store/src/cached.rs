@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dedup_core::{Judgement, Question, Record, State, Tier, Verdict, judge};
+use dedup_core::{Digest, Judgement, Question, Record, State, Tier, Verdict, judge};
 use uuid::Uuid;
 
 use crate::{Answer, Basis};
@@ -34,15 +34,15 @@ impl Cached {
     }
 
     /// The answer to a question, if these facts decide it. `now_ms` bounds home time from above, so a record near its end is a miss.
-    pub fn answer(&self, question: &Question, now_ms: i64, tier: Tier) -> Option<Answer> {
+    pub fn answer(&self, digest: Digest, question: &Question, now_ms: i64, tier: Tier) -> Option<Answer> {
         let judgement = judge(&self.record, question, now_ms);
         let basis = Basis { as_of: self.as_of, timeline: self.timeline };
-        answer_of(judgement, &self.record, question, now_ms, tier, basis)
+        answer_of(judgement, &self.record, question, now_ms, tier, basis, digest)
     }
 }
 
 /// The answer a judgement amounts to, if it is one that changes nothing.
-pub fn answer_of(judgement: Judgement, record: &Arc<Record>, question: &Question, at_ms: i64, tier: Tier, basis: Basis) -> Option<Answer> {
+pub fn answer_of(judgement: Judgement, record: &Arc<Record>, question: &Question, at_ms: i64, tier: Tier, basis: Basis, digest: Digest) -> Option<Answer> {
     let (verdict, replayed) = match judgement {
         Judgement::Mismatch => (Verdict::Mismatch, false),
         Judgement::Again => (Verdict::First, true),
@@ -60,5 +60,6 @@ pub fn answer_of(judgement: Judgement, record: &Arc<Record>, question: &Question
         owner: None,
         at_ms,
         basis,
+        digest,
     })
 }

@@ -128,7 +128,7 @@ impl Ladder {
     fn cached_answer(&self, home: &Home, digest: &Digest, cached: &Cached, question: &Question, tier: Tier) -> Option<Answer> {
         let now_ms = home.clock.bound_ms()?;
         self.believed(home, digest, cached, now_ms).ok()?;
-        cached.answer(question, now_ms, tier)
+        cached.answer(*digest, question, now_ms, tier)
     }
 
     /// Answers questions of one topic, in order. Equal (group, key) in `queries` are the caller's business to fold.

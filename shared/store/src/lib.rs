@@ -5,6 +5,7 @@
 
 mod ask;
 mod cached;
+mod doctor;
 mod home;
 mod hot;
 mod ladder;
@@ -15,13 +16,14 @@ mod refusal;
 mod topics;
 
 pub use ask::{Answer, Ask, Basis, Finish, FinishAnswer, FinishOp, Looked, Previous, Texts};
+pub use doctor::{Finding, Grade, HomeProbe, HomeReport, home_secret, probe_home, probe_redis};
 pub use home::{HomeHealth, HomeSettings, Homes, TopicCopy};
 pub use hot::{HotHealth, HotSettings, HotTier};
 pub use ladder::{Ladder, LookedUp, Query, TierReport};
 pub use local::{LocalHealth, LocalTier};
 pub use metrics::StoreMetrics;
 pub use postgres::{
-    CLIENT_VERSION, ConnectError, Hello, HomeProblem, Migrated, MigrateError, PgTarget, SCHEMA_VERSION, check_home, connect_once, migrate,
+    CLIENT_VERSION, ConnectError, Hello, HomeProblem, Migrated, MigrateError, PgTarget, SCHEMA_VERSION, ask_home, check_home, connect_once, migrate,
 };
 pub use refusal::{Applied, Refusal, RefusalKind};
 pub use topics::{DeleteOutcome, PutOutcome, PutTopic, TopicSpec, Topics, TopicsError};

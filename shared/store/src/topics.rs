@@ -114,12 +114,16 @@ impl Topics {
 
     /// A topic's policy for reading questions: the newest known copy. Looks anew before saying that there is none.
     pub async fn find(&self, topic: &Topic) -> Option<Arc<TopicPolicy>> {
-        let live = || self.homes.iter().filter_map(|h| h.topic(topic)).max_by_key(|c| c.row.rank()).filter(|c| !c.row.deleted).map(|c| c.policy);
-        if let Some(policy) = live() {
+        if let Some(policy) = self.known(topic) {
             return Some(policy);
         }
         self.refresh(UNKNOWN_AFTER).await;
-        live()
+        self.known(topic)
+    }
+
+    /// A topic's policy as known right now.
+    pub fn known(&self, topic: &Topic) -> Option<Arc<TopicPolicy>> {
+        self.homes.iter().filter_map(|h| h.topic(topic)).max_by_key(|c| c.row.rank()).filter(|c| !c.row.deleted).map(|c| c.policy)
     }
 
     /// Whether no home that could know topics has been reached since the start.
@@ -130,6 +134,14 @@ impl Topics {
     async fn refresh(&self, age: Duration) {
         let stale = self.homes.iter().filter(|h| h.refusal().is_none() && !h.topics_younger_than(age));
         join_all(stale.map(|h| h.reload_topics())).await;
+    }
+
+    /// Names of all live topics as known right now.
+    pub fn names(&self) -> Vec<Topic> {
+        let mut names: Vec<Topic> = self.homes.iter().flat_map(|h| h.topics().values().filter(|c| !c.row.deleted).map(|c| c.policy.topic.clone()).collect::<Vec<_>>()).collect();
+        names.sort();
+        names.dedup();
+        names
     }
 
     /// All live topics with the version each home has (0: none).

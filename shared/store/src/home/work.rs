@@ -63,7 +63,7 @@ impl Work for Decide {
 
     fn follow(leader: &Answer, ask: &Ask) -> Option<Answer> {
         let question = ask.question();
-        let mut answer = answer_of(judge(&leader.record, &question, leader.at_ms), &leader.record, &question, leader.at_ms, Tier::Warm, leader.basis)?;
+        let mut answer = answer_of(judge(&leader.record, &question, leader.at_ms), &leader.record, &question, leader.at_ms, Tier::Warm, leader.basis, leader.digest)?;
         answer.owner.clone_from(&leader.owner);
         Some(answer)
     }
@@ -86,6 +86,7 @@ fn answer(decided: Decided, ask: &Ask, basis: Basis) -> Option<Answer> {
         owner: None,
         at_ms,
         basis,
+        digest: ask.digest,
     };
     match decided {
         Decided::Granted { record, previous, at_ms } => Some(first(record, false, previous, at_ms)),
@@ -94,7 +95,7 @@ fn answer(decided: Decided, ask: &Ask, basis: Basis) -> Option<Answer> {
             let question = ask.question();
             // The home judged by the same rule and found nothing to write; if the two ever disagreed, asking again is the safe reading.
             let judgement = judge(&record, &question, at_ms);
-            let mut answer = answer_of(judgement, &record, &question, at_ms, Tier::Warm, basis)?;
+            let mut answer = answer_of(judgement, &record, &question, at_ms, Tier::Warm, basis, ask.digest)?;
             answer.owner = if judgement == Judgement::InProgress { owner } else { None };
             Some(answer)
         }

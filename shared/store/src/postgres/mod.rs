@@ -10,7 +10,7 @@ mod topic_calls;
 
 pub(crate) use calls::{Called, Decided, Identity, call_decide, call_finish, call_forget, call_forgets, call_lookup, call_pulse};
 pub(crate) use connect::{Feed, Line, Lines, open_feed};
-pub use connect::{ConnectError, PgTarget, connect_once};
+pub use connect::{ConnectError, PgTarget, ask_home, connect_once};
 pub use hello::{CLIENT_VERSION, Hello, HomeProblem, check_home};
 pub(crate) use hello::call_hello;
 pub use migrate::{Migrated, MigrateError, SCHEMA_VERSION, migrate};

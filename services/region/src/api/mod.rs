@@ -1,0 +1,37 @@
+//! Handlers: each reads a request, asks the ladder, shapes an answer.
+
+mod ends;
+mod meta;
+mod questions;
+mod records;
+mod topics;
+
+pub use ends::{complete, complete_batch, extend, extend_batch, release, release_batch};
+pub use ends::{__path_complete, __path_complete_batch, __path_extend, __path_extend_batch, __path_release, __path_release_batch};
+pub use meta::{docs, healthz, metrics, not_found, openapi, problem, problems, readyz, regions};
+pub use meta::{__path_healthz, __path_metrics, __path_readyz, __path_regions};
+pub use questions::{__path_check, __path_check_batch, __path_claim, __path_claim_batch};
+pub use questions::{check, check_batch, claim, claim_batch};
+pub use records::{__path_forget, __path_lookup};
+pub use records::{forget, lookup};
+pub use topics::{__path_delete, __path_get, __path_list, __path_put};
+pub use topics::{delete, get, list, put};
+
+use actix_web::HttpResponse;
+use actix_web::http::header::ContentType;
+use serde::Serialize;
+
+/// 200 with a JSON body.
+fn ok(body: &impl Serialize) -> HttpResponse {
+    json(HttpResponse::Ok(), body)
+}
+
+fn json(mut response: actix_web::HttpResponseBuilder, body: &impl Serialize) -> HttpResponse {
+    match serde_json::to_vec(body) {
+        Ok(bytes) => response.content_type(ContentType::json()).body(bytes),
+        Err(error) => {
+            tracing::error!(error = %error, "an answer could not be written");
+            HttpResponse::InternalServerError().finish()
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Reading a record without claiming it, and forgetting one.
+
+use actix_web::web::{Data, Path, Payload};
+use actix_web::{HttpRequest, HttpResponse};
+use dedup_core::{Key, State, check_free_text};
+use dedup_runtime::config::Role;
+
+use super::ends::state_word;
+use super::ok;
+use crate::body;
+use crate::parse::{key_problem, parse_group, text_problem};
+use crate::problem::Problem;
+use crate::service::Service;
+use crate::wire::{CacheBody, ForgetBody, ForgetRequest, HomeBody, LookupBody, LookupRequest, RecordBody, ResultBody, time_text};
+
+const REASON_BYTES: usize = 1024;
+
+/// Explains a key: what each tier knows of it, and whether it would be believed. Changes nothing.
+#[utoipa::path(post, path = "/v1/topics/{topic}/records/lookup", tag = "records", params(("topic" = String, Path,)), request_body = LookupRequest,
+    responses((status = 200, body = LookupBody), (status = 503, description = "the home cannot be asked (problem+json)")))]
+pub async fn lookup(request: HttpRequest, path: Path<String>, payload: Payload, service: Data<Service>) -> Result<HttpResponse, Problem> {
+    let caller = service.callers.identify(&request)?;
+    caller.needs(Role::Use)?;
+    let deadline = service.deadline_of(&request)?;
+    let asked: LookupRequest = body::parse(&body::read(&request, payload, service.limits.body_bytes).await?, service.limits.json_depth)?;
+    let policy = service.topic(&caller, &path).await?;
+    let ladder = &service.ladder;
+    let key = Key::parse(&asked.key, service.limits.key_bytes, policy.default_region.as_deref(), ladder.table()).map_err(|e| key_problem(&e))?;
+    let group = parse_group(asked.group.as_deref())?;
+    let refused = |refusal| service.refused(&caller, &policy.topic, refusal);
+    let looked = ladder.lookup(&policy.topic, &group, &key, deadline).await.map_err(refused)?;
+    let home = looked.home.map_err(refused)?;
+    let caches = looked.caches.into_iter().map(|report| CacheBody {
+        tier: report.tier.as_str(),
+        state: report.state,
+        fence: report.record.map(|r| r.fence.to_string()),
+    });
+    let record = home.record.as_ref();
+    let state = match record {
+        None => "absent",
+        Some(r) if home.home_ms >= r.present_until_ms() => "expired",
+        Some(r) => state_word(r.state),
+    };
+    let record = record.map(|r| RecordBody {
+        segment: home.segment.as_ref().map(|(id, state)| format!("{id} ({state})")).unwrap_or_default(),
+        fence: r.fence.to_string(),
+        attempt: r.attempt,
+        one_shot: r.one_shot,
+        first_seen_at: time_text(r.first_seen_ms),
+        expires_at: time_text(r.expires_ms),
+        ends_at: time_text(r.ends_ms),
+        outcome: (r.state == State::Done).then(|| r.outcome.as_str()),
+        has_fingerprint: r.fingerprint.is_some(),
+        owner: home.owner.clone(),
+        note: home.note.clone(),
+        result: r.result.as_ref().filter(|x| !x.omitted).map(|x| ResultBody::new(x)),
+    });
+    Ok(ok(&LookupBody {
+        key: key.as_str().to_owned(),
+        group: group.as_str().to_owned(),
+        home_region: ladder.table().get(key.home()).name.clone(),
+        served_by: service.instance.clone(),
+        caches: caches.collect(),
+        home: HomeBody { state, at: time_text(home.home_ms), record },
+    }))
+}
+
+/// Forgets a key in its home and, through the home's log, in the caches of every region. Audited.
+#[utoipa::path(post, path = "/v1/topics/{topic}/records/forget", tag = "records", params(("topic" = String, Path,)), request_body = ForgetRequest,
+    responses((status = 200, body = ForgetBody), (status = 503, description = "the home cannot be asked (problem+json)")))]
+pub async fn forget(request: HttpRequest, path: Path<String>, payload: Payload, service: Data<Service>) -> Result<HttpResponse, Problem> {
+    let caller = service.callers.identify(&request)?;
+    caller.needs(Role::Operate)?;
+    let deadline = service.deadline_of(&request)?;
+    let asked: ForgetRequest = body::parse(&body::read(&request, payload, service.limits.body_bytes).await?, service.limits.json_depth)?;
+    let policy = service.topic(&caller, &path).await?;
+    let ladder = &service.ladder;
+    let key = Key::parse(&asked.key, service.limits.key_bytes, policy.default_region.as_deref(), ladder.table()).map_err(|e| key_problem(&e))?;
+    let group = parse_group(asked.group.as_deref())?;
+    if asked.reason.trim().is_empty() {
+        return Err(Problem::field("/reason", "must not be empty"));
+    }
+    check_free_text(&asked.reason, REASON_BYTES).map_err(|e| text_problem("/reason", &e))?;
+    let removed = ladder.forget(&policy.topic, &group, &key, &caller.name, &asked.reason, deadline).await;
+    let removed = removed.map_err(|refusal| service.refused(&caller, &policy.topic, refusal))?;
+    // The home is done; this region's caches too. The others hear through their feeds, which this instance cannot see.
+    let mut regions = std::collections::BTreeMap::new();
+    for (_, home) in ladder.table().iter() {
+        regions.insert(home.region.clone(), "pending");
+    }
+    regions.insert(service.region.clone(), "done");
+    Ok(ok(&ForgetBody { removed, regions }))
+}

@@ -1,0 +1,155 @@
+//! Reading a body: bounded in bytes, in time and in depth; its mistakes named by JSON pointer.
+
+use std::time::Duration;
+
+use actix_web::HttpRequest;
+use actix_web::http::header::CONTENT_TYPE;
+use actix_web::web::{BytesMut, Payload};
+use futures_util::StreamExt;
+use serde::de::DeserializeOwned;
+
+use crate::problem::{Code, Problem};
+
+/// Longest a body may take to arrive.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Reads a JSON body of at most `max` bytes.
+pub async fn read(request: &HttpRequest, mut payload: Payload, max: usize) -> Result<BytesMut, Problem> {
+    let media = request.headers().get(CONTENT_TYPE).map(|v| v.to_str().unwrap_or("?"));
+    if let Some(media) = media {
+        let essence = media.split(';').next().unwrap_or_default().trim();
+        if !essence.eq_ignore_ascii_case("application/json") && !essence.to_ascii_lowercase().ends_with("+json") {
+            return Err(Problem::new(Code::UnsupportedMediaType, "Content-Type must be application/json"));
+        }
+    }
+    let too_large = || Problem::new(Code::PayloadTooLarge, format!("the body must be at most {max} bytes")).with("max", max);
+    let announced = request.headers().get("content-length").and_then(|v| v.to_str().ok()).and_then(|v| v.parse::<usize>().ok());
+    if announced.is_some_and(|n| n > max) {
+        return Err(too_large());
+    }
+    let mut body = BytesMut::with_capacity(announced.unwrap_or(0));
+    let read = async {
+        while let Some(chunk) = payload.next().await {
+            let chunk = chunk.map_err(|e| Problem::new(Code::MalformedRequest, format!("the body broke off: {e}")))?;
+            if body.len() + chunk.len() > max {
+                return Err(too_large());
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(())
+    };
+    match tokio::time::timeout(BODY_TIMEOUT, read).await {
+        Ok(done) => done.map(|()| body),
+        Err(_) => Err(Problem::new(Code::RequestTimeout, format!("the body did not arrive within {} s", BODY_TIMEOUT.as_secs()))),
+    }
+}
+
+/// Parses a JSON text as a `T`, naming what is wrong.
+pub fn parse<T: DeserializeOwned>(text: &[u8], depth_max: usize) -> Result<T, Problem> {
+    if deeper_than(text, depth_max) {
+        return Err(Problem::new(Code::MalformedRequest, format!("the body must be at most {depth_max} levels deep")).with("max", depth_max));
+    }
+    // The fast parser first; only a refused text is parsed again, to find out where it is wrong.
+    match serde_json::from_slice(text) {
+        Ok(value) => Ok(value),
+        Err(first) => Err(explain::<T>(text, &first)),
+    }
+}
+
+fn explain<T: DeserializeOwned>(text: &[u8], first: &serde_json::Error) -> Problem {
+    let mut deserializer = serde_json::Deserializer::from_slice(text);
+    let Err(error) = serde_path_to_error::deserialize::<_, T>(&mut deserializer) else {
+        // The value is fine and something follows it.
+        return Problem::new(Code::MalformedRequest, first.to_string());
+    };
+    let inner = error.inner();
+    let message = inner.to_string();
+    let message = message.rsplit_once(" at line ").map_or(message.as_str(), |(m, _)| m).to_owned();
+    if inner.is_syntax() || inner.is_eof() || message.starts_with("duplicate field") {
+        return Problem::new(Code::MalformedRequest, format!("{message} (line {}, column {})", inner.line(), inner.column()));
+    }
+    let mut pointer = String::new();
+    for segment in error.path() {
+        use serde_path_to_error::Segment;
+        match segment {
+            Segment::Map { key } => pointer.push_str(&format!("/{}", key.replace('~', "~0").replace('/', "~1"))),
+            Segment::Seq { index } => pointer.push_str(&format!("/{index}")),
+            _ => {}
+        }
+    }
+    // A missing or unknown field is reported at its object: name the field itself.
+    for what in ["missing field `", "unknown field `"] {
+        if let Some((name, _)) = message.strip_prefix(what).and_then(|rest| rest.split_once('`'))
+            && !pointer.ends_with(&format!("/{name}"))
+        {
+            pointer.push_str(&format!("/{name}"));
+        }
+    }
+    if pointer.is_empty() {
+        return Problem::new(Code::MalformedRequest, message);
+    }
+    let problem = Problem::new(Code::InvalidField, format!("{}: {message}", pointer.trim_start_matches('/')));
+    problem.with("pointer", pointer)
+}
+
+/// Whether arrays and objects nest deeper than `max`, without parsing: a bomb is refused before anything is built.
+fn deeper_than(text: &[u8], max: usize) -> bool {
+    let (mut depth, mut in_string, mut escaped) = (0usize, false, false);
+    for byte in text {
+        if in_string {
+            match byte {
+                _ if escaped => escaped = false,
+                b'\\' => escaped = true,
+                b'"' => in_string = false,
+                _ => {}
+            }
+            continue;
+        }
+        match byte {
+            b'"' => in_string = true,
+            b'[' | b'{' => {
+                depth += 1;
+                if depth > max {
+                    return true;
+                }
+            }
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[expect(dead_code, reason = "only parsed")]
+    struct Sample {
+        key: String,
+        lease_ms: Option<u64>,
+    }
+
+    fn problem(text: &str) -> (Code, Option<String>) {
+        let problem = parse::<Sample>(text.as_bytes(), 4).expect_err("refused");
+        (problem.code, problem.more.get("pointer").and_then(|p| p.as_str()).map(str::to_owned))
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        assert_eq!(problem("{"), (Code::MalformedRequest, None));
+        assert_eq!(problem("[]x"), (Code::MalformedRequest, None));
+        assert_eq!(problem(r#"{"key":"a"} {}"#), (Code::MalformedRequest, None));
+        assert_eq!(problem(r#"{"key":"a","key":"b"}"#), (Code::MalformedRequest, None));
+        assert_eq!(problem("[[[[[]]]]]"), (Code::MalformedRequest, None));
+        assert_eq!(problem("\"\\ud800\""), (Code::MalformedRequest, None));
+        assert_eq!(problem("{}"), (Code::InvalidField, Some("/key".into())));
+        assert_eq!(problem(r#"{"key":"a","kee":1}"#), (Code::InvalidField, Some("/kee".into())));
+        assert_eq!(problem(r#"{"key":"a","lease_ms":-1}"#), (Code::InvalidField, Some("/lease_ms".into())));
+        assert_eq!(problem(r#"{"key":"a","lease_ms":1.5}"#), (Code::InvalidField, Some("/lease_ms".into())));
+        assert_eq!(problem(r#"{"key":1}"#), (Code::InvalidField, Some("/key".into())));
+        assert!(parse::<Sample>(br#"{"key":"[[[[[[\"[[[["}"#, 4).is_ok(), "brackets inside strings are text");
+    }
+}

@@ -1,0 +1,111 @@
+//! What every handler needs: the ladder, the callers, the limits, the counters, and whether the process takes questions.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+
+use actix_web::HttpRequest;
+use dedup_core::{Limits, Topic, TopicPolicy};
+use dedup_runtime::metrics::Metrics;
+use dedup_store::{Ladder, Refusal, RefusalKind};
+
+use crate::auth::{Caller, Callers};
+use crate::metrics::Decisions;
+use crate::problem::{Code, Problem};
+
+/// The life of the process, as `/readyz` tells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Not every home was tried yet.
+    Starting,
+    /// Takes questions.
+    Serving,
+    /// Finishes what it has.
+    Draining,
+}
+
+/// Shared by all handlers of all workers.
+pub struct Service {
+    pub region: String,
+    pub instance: String,
+    pub ladder: Ladder,
+    pub callers: Callers,
+    pub limits: Limits,
+    pub deadline: Duration,
+    pub decisions: Arc<Decisions>,
+    pub metrics: Metrics,
+    pub metrics_open: bool,
+    phase: AtomicU8,
+}
+
+/// Everything a [`Service`] is made of.
+pub struct Parts {
+    pub region: String,
+    pub instance: String,
+    pub ladder: Ladder,
+    pub callers: Callers,
+    pub limits: Limits,
+    pub deadline: Duration,
+    pub decisions: Arc<Decisions>,
+    pub metrics: Metrics,
+    /// `/metrics` is for everybody (no callers are configured).
+    pub metrics_open: bool,
+}
+
+impl Service {
+    pub fn new(parts: Parts) -> Self {
+        let Parts { region, instance, ladder, callers, limits, deadline, decisions, metrics, metrics_open } = parts;
+        Self { region, instance, ladder, callers, limits, deadline, decisions, metrics, metrics_open, phase: AtomicU8::new(0) }
+    }
+
+    pub fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::Relaxed) {
+            0 => Phase::Starting,
+            1 => Phase::Serving,
+            _ => Phase::Draining,
+        }
+    }
+
+    pub fn set_phase(&self, phase: Phase) {
+        self.phase.store(phase as u8, Ordering::Relaxed);
+    }
+
+    /// When the question must be answered: the configured deadline, which the caller may shorten.
+    pub fn deadline_of(&self, request: &HttpRequest) -> Result<Instant, Problem> {
+        const HEADER: &str = "dedup-deadline-ms";
+        let mut left = self.deadline;
+        if let Some(value) = request.headers().get(HEADER) {
+            let ms = value.to_str().ok().and_then(|v| v.trim().parse::<u64>().ok()).filter(|ms| *ms >= 1);
+            let ms = ms.ok_or_else(|| Problem::new(Code::InvalidField, "the header Dedup-Deadline-Ms must be a whole number of milliseconds, at least 1"))?;
+            left = left.min(Duration::from_millis(ms));
+        }
+        Ok(Instant::now() + left)
+    }
+
+    /// The topic of a path, with its policy.
+    pub async fn topic(&self, caller: &Caller, name: &str) -> Result<Arc<TopicPolicy>, Problem> {
+        let topic = parse_topic(name)?;
+        caller.needs_topic(&topic)?;
+        if let Some(policy) = self.ladder.topics().find(&topic).await {
+            return Ok(policy);
+        }
+        if self.ladder.topics().none_loaded() {
+            // No home was ever reached: whether there is such a topic cannot be known.
+            return Err(Problem::refusal(Refusal::not_applied(RefusalKind::HomeUnavailable)));
+        }
+        Err(caller.missing_topic(&topic))
+    }
+
+    /// What a refusal means to this caller.
+    pub fn refused(&self, caller: &Caller, topic: &Topic, refusal: Refusal) -> Problem {
+        match refusal.kind {
+            RefusalKind::TopicUnknown => caller.missing_topic(topic),
+            _ => Problem::refusal(refusal),
+        }
+    }
+}
+
+/// Parses the topic of a path.
+pub fn parse_topic(name: &str) -> Result<Topic, Problem> {
+    Topic::parse(name).map_err(|e| Problem::field("/topic", e))
+}

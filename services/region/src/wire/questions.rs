@@ -1,0 +1,141 @@
+//! Checks and claims as callers send them.
+
+use serde::de::{Error, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+use utoipa::ToSchema;
+
+/// A window: whole milliseconds, or `"forever"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WindowWord {
+    /// Milliseconds.
+    Ms(i64),
+    /// `"forever"`.
+    Forever,
+}
+
+impl utoipa::PartialSchema for WindowWord {
+    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
+        use utoipa::openapi::schema::{ObjectBuilder, OneOfBuilder, Type};
+        let number = ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(1000)).description(Some("whole milliseconds"));
+        let word = ObjectBuilder::new().schema_type(Type::String).enum_values(Some(["forever"]));
+        OneOfBuilder::new().item(number).item(word).examples([serde_json::json!(86_400_000)]).into()
+    }
+}
+
+impl ToSchema for WindowWord {}
+
+impl<'de> Deserialize<'de> for WindowWord {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Words;
+        impl Visitor<'_> for Words {
+            type Value = WindowWord;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("whole milliseconds or \"forever\"")
+            }
+
+            fn visit_u64<E: Error>(self, v: u64) -> Result<WindowWord, E> {
+                // Larger than any allowed window, and named as such by the range check.
+                Ok(WindowWord::Ms(i64::try_from(v).unwrap_or(i64::MAX)))
+            }
+
+            fn visit_i64<E: Error>(self, v: i64) -> Result<WindowWord, E> {
+                Ok(WindowWord::Ms(v))
+            }
+
+            fn visit_str<E: Error>(self, v: &str) -> Result<WindowWord, E> {
+                if v == "forever" { Ok(WindowWord::Forever) } else { Err(E::invalid_value(serde::de::Unexpected::Str(v), &self)) }
+            }
+        }
+        deserializer.deserialize_any(Words)
+    }
+}
+
+/// How much a batch answers for each item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Detail {
+    /// Everything a single call would say.
+    #[default]
+    Full,
+    /// The verdict alone.
+    Verdict,
+}
+
+/// A one-shot check.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CheckItem {
+    /// `<region>:<rest>`, 1–512 bytes of UTF-8. May be given by the header `Idempotency-Key` instead.
+    #[schema(example = "eu:order-123")]
+    pub key: Option<String>,
+    /// Consumer group, 1–255 bytes; `default` if absent.
+    pub group: Option<String>,
+    /// Random id of this attempt: repeat the very same call with it after a lost reply. Made by the service if absent.
+    pub request_id: Option<String>,
+    /// Digest of the payload, 1–128 printable ASCII characters; another one under the same key is a `mismatch`.
+    pub fingerprint: Option<String>,
+    /// How long the key is remembered; the topic's window if absent.
+    pub window_ms: Option<WindowWord>,
+}
+
+/// A claim.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ClaimItem {
+    /// `<region>:<rest>`, 1–512 bytes of UTF-8. May be given by the header `Idempotency-Key` instead.
+    #[schema(example = "eu:acme/idem-8e03")]
+    pub key: Option<String>,
+    /// Consumer group, 1–255 bytes; `default` if absent.
+    pub group: Option<String>,
+    /// Random id of this attempt: repeat the very same call with it after a lost reply. Made by the service if absent.
+    pub request_id: Option<String>,
+    /// Digest of the payload, 1–128 printable ASCII characters; another one under the same key is a `mismatch`.
+    pub fingerprint: Option<String>,
+    /// Who claims, at most 128 bytes; shown to others and to the next owner.
+    pub owner: Option<String>,
+    /// How long the key is remembered; the topic's window if absent.
+    pub window_ms: Option<WindowWord>,
+    /// How long the work may take before somebody else may take over; the topic's lease if absent.
+    #[schema(example = 30000)]
+    pub lease_ms: Option<u64>,
+    /// Wait this long (at most 30 s) while the verdict is `in_progress`. Single claims only.
+    pub wait_ms: Option<u64>,
+}
+
+/// Many checks of one topic.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CheckBatch {
+    /// For items without one.
+    pub group: Option<String>,
+    /// For items without one.
+    pub window_ms: Option<WindowWord>,
+    /// `full` (default) or `verdict`.
+    #[serde(default)]
+    pub detail: Detail,
+    /// At most 1,000. Parsed one by one: a bad item is that item's problem.
+    #[schema(value_type = Vec<CheckItem>)]
+    pub items: Vec<Box<RawValue>>,
+}
+
+/// Many claims of one topic.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ClaimBatch {
+    /// For items without one.
+    pub group: Option<String>,
+    /// For items without one.
+    pub owner: Option<String>,
+    /// For items without one.
+    pub window_ms: Option<WindowWord>,
+    /// For items without one.
+    pub lease_ms: Option<u64>,
+    /// `full` (default) or `verdict`.
+    #[serde(default)]
+    pub detail: Detail,
+    /// At most 1,000. Parsed one by one: a bad item is that item's problem.
+    #[schema(value_type = Vec<ClaimItem>)]
+    pub items: Vec<Box<RawValue>>,
+}

@@ -1,0 +1,113 @@
+//! Look-ups and forgets.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::ResultBody;
+
+/// Which record to read.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LookupRequest {
+    /// The key.
+    pub key: String,
+    /// Its group; `default` if absent.
+    pub group: Option<String>,
+}
+
+/// Which record to forget.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ForgetRequest {
+    /// The key.
+    pub key: String,
+    /// Its group; `default` if absent.
+    pub group: Option<String>,
+    /// Why, for the audit trail.
+    pub reason: String,
+}
+
+/// What each tier knows of a key.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct LookupBody {
+    /// The full key.
+    pub key: String,
+    /// Its group.
+    pub group: String,
+    /// Its home.
+    pub home_region: String,
+    /// Instance that answers.
+    pub served_by: String,
+    /// The caches of this instance and region.
+    pub caches: Vec<CacheBody>,
+    /// The home: the truth.
+    pub home: HomeBody,
+}
+
+/// What one cache holds.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct CacheBody {
+    /// `local` or `hot`.
+    pub tier: &'static str,
+    /// `absent`, `believed`, or why it would not be.
+    pub state: &'static str,
+    /// Fence of the record it holds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fence: Option<String>,
+}
+
+/// What the home holds.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct HomeBody {
+    /// `absent`, `in_progress`, `in_doubt`, `done`, `released`, `issued`, or `expired`: a row is there and counts no more.
+    pub state: &'static str,
+    /// Home time of the look-up.
+    pub at: Option<String>,
+    /// The record.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub record: Option<RecordBody>,
+}
+
+/// A record.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct RecordBody {
+    /// Segment it lies in, and that segment's state.
+    pub segment: String,
+    /// Fence of its grant.
+    pub fence: String,
+    /// Its attempt.
+    pub attempt: i32,
+    /// Made by a one-shot check.
+    pub one_shot: bool,
+    /// When the key was first seen.
+    pub first_seen_at: Option<String>,
+    /// When it will be forgotten; null: never.
+    pub expires_at: Option<String>,
+    /// End of the lease, completion or release, by state.
+    pub ends_at: Option<String>,
+    /// When done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<&'static str>,
+    /// A fingerprint was given with it.
+    pub has_fingerprint: bool,
+    /// Who.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// Its note.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    /// What duplicates get back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub result: Option<ResultBody>,
+}
+
+/// What was forgotten.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ForgetBody {
+    /// A live record was removed.
+    pub removed: bool,
+    /// Per region: `done`, or `pending` until its instances have heard (within 1 s while they are connected to the home).
+    pub regions: BTreeMap<String, &'static str>,
+}
