@@ -50,9 +50,7 @@ pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
     let stop = Stop::on_signals().context("cannot listen for signals")?;
     let outcome = with_testbed(&args, &stop).await;
     // Also after an error: the folder of the template is ours.
-    discard_template()
-        .await
-        .context("cannot remove the Postgres template")?;
+    discard_template().await.context("cannot remove the Postgres template")?;
     outcome
 }
 
@@ -70,11 +68,7 @@ async fn with_testbed(args: &DemoArgs, stop: &Stop) -> anyhow::Result<()> {
         }
         testbed = Testbed::start(options) => testbed.context("cannot start the regions")?,
     };
-    say(&format!(
-        "Ready after {:.1} s; data and logs are in {}\n",
-        begun.elapsed().as_secs_f64(),
-        testbed.dir().display()
-    ));
+    say(&format!("Ready after {:.1} s; data and logs are in {}\n", begun.elapsed().as_secs_f64(), testbed.dir().display()));
     let outcome = show(&testbed, args, stop).await;
     say("Stopping ...");
     testbed.stop().await.context("cannot stop the regions")?;
@@ -86,11 +80,7 @@ async fn with_testbed(args: &DemoArgs, stop: &Stop) -> anyhow::Result<()> {
 async fn show(testbed: &Testbed, args: &DemoArgs, stop: &Stop) -> anyhow::Result<()> {
     topics::put(testbed).await?;
     hints::print(testbed);
-    let _ready = args
-        .ready_file
-        .as_deref()
-        .map(|path| ReadyFile::write(path, testbed))
-        .transpose()?;
+    let _ready = args.ready_file.as_deref().map(|path| ReadyFile::write(path, testbed)).transpose()?;
     if args.no_traffic {
         say("Waiting for Ctrl-C.");
         stop.asked().await;

@@ -56,7 +56,11 @@ impl Callers {
 impl Caller {
     /// Refuses a role below `needed`.
     pub fn needs(&self, needed: Role) -> Result<(), Problem> {
-        if self.role >= needed { Ok(()) } else { Err(Problem::new(Code::RoleNotPermitted, format!("the call needs the role {needed:?}").to_lowercase())) }
+        if self.role >= needed {
+            Ok(())
+        } else {
+            Err(Problem::new(Code::RoleNotPermitted, format!("the call needs the role {needed:?}").to_lowercase()))
+        }
     }
 
     /// Whether the topic is granted.

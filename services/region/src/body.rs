@@ -47,7 +47,9 @@ pub async fn read(request: &HttpRequest, mut payload: Payload, max: usize) -> Re
 /// Parses a JSON text as a `T`, naming what is wrong.
 pub fn parse<T: DeserializeOwned>(text: &[u8], depth_max: usize) -> Result<T, Problem> {
     if deeper_than(text, depth_max) {
-        return Err(Problem::new(Code::MalformedRequest, format!("the body must be at most {depth_max} levels deep")).with("max", depth_max));
+        return Err(
+            Problem::new(Code::MalformedRequest, format!("the body must be at most {depth_max} levels deep")).with("max", depth_max)
+        );
     }
     // The fast parser first; only a refused text is parsed again, to find out where it is wrong.
     match serde_json::from_slice(text) {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
 use dedup_core::{HomeId, HomeTable, Op, Tier, Topic, Verdict};
-use dedup_store::{Answer, HotTier, Homes, LocalTier};
+use dedup_store::{Answer, Homes, HotTier, LocalTier};
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Histogram, Meter};
 
@@ -173,7 +173,8 @@ impl Decisions {
     pub fn count_answers<'a>(&self, topic: &Topic, op: Op, answers: impl Iterator<Item = (HomeId, &'a Answer)>) {
         let cells = self.cells(topic);
         for (home, answer) in answers {
-            cells[usize::from(home.0)].counts[op as usize][Counted::of(answer).index()][answer.tier as usize].fetch_add(1, Ordering::Relaxed);
+            cells[usize::from(home.0)].counts[op as usize][Counted::of(answer).index()][answer.tier as usize]
+                .fetch_add(1, Ordering::Relaxed);
             if answer.verdict == Verdict::Duplicate {
                 let age = (answer.at_ms - answer.record.first_seen_ms).max(0);
                 self.age.record(age as f64 / 1000.0, &[KeyValue::new("topic", topic.as_str().to_owned())]);
@@ -252,5 +253,10 @@ pub fn watch_tiers(meter: &Meter, homes: Homes, local: LocalTier, hot: Option<Ho
             observer.observe(health.bytes, &[]);
         }
     };
-    meter.u64_observable_gauge("dedup_local_size_bytes").with_unit("By").with_description("Bytes in the local tier, about").with_callback(bytes).build();
+    meter
+        .u64_observable_gauge("dedup_local_size_bytes")
+        .with_unit("By")
+        .with_description("Bytes in the local tier, about")
+        .with_callback(bytes)
+        .build();
 }

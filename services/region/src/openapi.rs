@@ -6,12 +6,31 @@ use crate::api;
 
 #[derive(OpenApi)]
 #[openapi(
-    info(title = "dedup", description = "Am I the first to handle this key? A decided question is 200 with a verdict; problems are application/problem+json."),
+    info(
+        title = "dedup",
+        description = "Am I the first to handle this key? A decided question is 200 with a verdict; problems are application/problem+json."
+    ),
     paths(
-        api::check, api::check_batch, api::claim, api::claim_batch,
-        api::complete, api::complete_batch, api::release, api::release_batch, api::extend, api::extend_batch,
-        api::lookup, api::forget, api::put, api::get, api::list, api::delete,
-        api::regions, api::healthz, api::readyz, api::metrics,
+        api::check,
+        api::check_batch,
+        api::claim,
+        api::claim_batch,
+        api::complete,
+        api::complete_batch,
+        api::release,
+        api::release_batch,
+        api::extend,
+        api::extend_batch,
+        api::lookup,
+        api::forget,
+        api::put,
+        api::get,
+        api::list,
+        api::delete,
+        api::regions,
+        api::healthz,
+        api::readyz,
+        api::metrics,
     )
 )]
 struct Document;

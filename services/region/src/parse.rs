@@ -80,7 +80,8 @@ impl Parser<'_> {
             (Some(key), _) | (None, Some(key)) => key,
             (None, None) => return Err(Problem::field("/key", "is missing")),
         };
-        let key = Key::parse(key, self.limits.key_bytes, self.policy.default_region.as_deref(), self.ladder.table()).map_err(|e| key_problem(&e))?;
+        let key = Key::parse(key, self.limits.key_bytes, self.policy.default_region.as_deref(), self.ladder.table())
+            .map_err(|e| key_problem(&e))?;
         let group = parse_group(group)?;
         let request_id = match request_id {
             Some(text) => RequestId::parse(text, self.limits.request_id_bytes).map_err(|e| text_problem("/request_id", &e))?,

@@ -117,8 +117,12 @@ impl Problem {
         let (code, detail, retry_after_ms) = match refusal.kind {
             RefusalKind::Overloaded => (Code::Overloaded, "the queue of the key's home is full, or the deadline passed in it", 200),
             RefusalKind::KeyBusy => (Code::KeyBusy, "an open transaction holds this key; whether it commits is not known yet", 100),
-            RefusalKind::HomeUnavailable => (Code::HomeUnavailable, "the home cannot be reached; no other region may decide in its place", 500),
-            RefusalKind::StoreUnavailable => (Code::StoreUnavailable, "the home answered with an error of its own; see the service's log", 1000),
+            RefusalKind::HomeUnavailable => {
+                (Code::HomeUnavailable, "the home cannot be reached; no other region may decide in its place", 500)
+            }
+            RefusalKind::StoreUnavailable => {
+                (Code::StoreUnavailable, "the home answered with an error of its own; see the service's log", 1000)
+            }
             RefusalKind::OutcomeUnknown => (Code::ClaimOutcomeUnknown, "a reply was lost; the same request_id settles it", 200),
             RefusalKind::TopicUnknown => (Code::TopicNotFound, "the key's home does not know the topic", 1000),
         };

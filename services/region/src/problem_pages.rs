@@ -5,17 +5,25 @@ use crate::problem::Code;
 /// What the caller should do about it.
 pub fn advice(code: Code) -> &'static str {
     match code {
-        Code::MalformedRequest => "Send one JSON object (UTF-8, at most 16 levels deep, no member twice) of the shape that /docs shows. Nothing was changed.",
-        Code::InvalidField => "`pointer` names the field, `detail` what is allowed there (`min` and `max` where there is a range). Unknown fields are refused, so that a misspelt one is noticed. Nothing was changed.",
+        Code::MalformedRequest => {
+            "Send one JSON object (UTF-8, at most 16 levels deep, no member twice) of the shape that /docs shows. Nothing was changed."
+        }
+        Code::InvalidField => {
+            "`pointer` names the field, `detail` what is allowed there (`min` and `max` where there is a range). Unknown fields are refused, so that a misspelt one is noticed. Nothing was changed."
+        }
         Code::Unauthenticated => "Send `Authorization: Bearer <token>` with a token that the configuration knows.",
-        Code::TopicNotPermitted => "The topic is not granted to this caller, or there is none of this name; callers without the role `admin` are not told which. Ask an administrator.",
+        Code::TopicNotPermitted => {
+            "The topic is not granted to this caller, or there is none of this name; callers without the role `admin` are not told which. Ask an administrator."
+        }
         Code::RoleNotPermitted => "The call needs a higher role (use < operate < admin). Ask an administrator.",
         Code::NotFound => "See /docs for the paths there are.",
         Code::TopicNotFound => "Create it with the PUT that `detail` shows. A topic holds the policy for its keys: window, lease.",
         Code::RecordNotFound => "Nothing is known of this key: it was never seen, was forgotten, or is past its window.",
         Code::MethodNotAllowed => "See /docs for the methods of this path.",
         Code::RequestTimeout => "The body did not arrive in time; nothing was changed. Send it again.",
-        Code::LeaseLost => "Another owner has taken over, or the claim is ended: stop the work, keep nothing of it, do not retry. `state`, `attempt` and `fence` say how the record stands.",
+        Code::LeaseLost => {
+            "Another owner has taken over, or the claim is ended: stop the work, keep nothing of it, do not retry. `state`, `attempt` and `fence` say how the record stands."
+        }
         Code::AlreadyCompleted => "The first outcome stands. Claim the key to read it.",
         Code::TopicInUse => "Wait until the windows of its records have passed. `homes` says where they are.",
         Code::VersionDiffers => "Read the topic again and repeat the PUT with its version.",
@@ -26,10 +34,16 @@ pub fn advice(code: Code) -> &'static str {
         Code::InvalidWindow => "`min` and `max` are the limits in milliseconds; \"forever\" is allowed too.",
         Code::Internal => "A fault of the service. If it was a claim, repeat it with the same request_id.",
         Code::Overloaded => "Nothing was changed. Wait `retry_after_ms`, then ask again; slow down if it goes on.",
-        Code::KeyBusy => "Nothing was changed. Somebody's transaction (an SQL caller) holds the key and has neither committed nor rolled back. Ask again after `retry_after_ms`.",
-        Code::HomeUnavailable => "Nothing was changed. Only the key's home may decide, and it cannot be reached. Leave the message with the broker and ask again later.",
+        Code::KeyBusy => {
+            "Nothing was changed. Somebody's transaction (an SQL caller) holds the key and has neither committed nor rolled back. Ask again after `retry_after_ms`."
+        }
+        Code::HomeUnavailable => {
+            "Nothing was changed. Only the key's home may decide, and it cannot be reached. Leave the message with the broker and ask again later."
+        }
         Code::StoreUnavailable => "Nothing was changed. The home's database refused; operators find the reason in the log.",
-        Code::ClaimOutcomeUnknown => "The call was sent and its reply was lost. Repeat it with the same request_id (any instance): you get the grant if it was yours, and the truth if not. With another request_id you would meet your own claim as somebody else's.",
+        Code::ClaimOutcomeUnknown => {
+            "The call was sent and its reply was lost. Repeat it with the same request_id (any instance): you get the grant if it was yours, and the truth if not. With another request_id you would meet your own claim as somebody else's."
+        }
     }
 }
 

@@ -118,7 +118,9 @@ async fn own_secret(config: &Config, stop: &CancellationToken) -> Result<Option<
             Ok(hello) => {
                 let problems = match &hello {
                     None => vec![dedup_store::HomeProblem::NotMigrated],
-                    Some(hello) => dedup_store::check_home(hello, &home.name, &home.region, &home.prefixes, ours, config.process.allow_weak_durability),
+                    Some(hello) => {
+                        dedup_store::check_home(hello, &home.name, &home.region, &home.prefixes, ours, config.process.allow_weak_durability)
+                    }
                 };
                 if let Some(problem) = problems.first() {
                     return Err(ServeError::OwnHome { home: home.name.clone(), why: problem.to_string() });
@@ -146,7 +148,8 @@ fn build(config: &Config, secret: Secret, stop: &CancellationToken) -> Result<(S
     let series = SERIES_MAX_DEFAULT.max(config.telemetry.topics_max * config.homes.len() * 64);
     let metrics = Metrics::new(identity, series).map_err(|e| ServeError::Telemetry(e.to_string()))?;
     let meter = metrics.meter("dedup");
-    let specs = config.homes.iter().map(|h| HomeSpec { name: h.name.clone(), region: h.region.clone(), prefixes: h.prefixes.clone() }).collect();
+    let specs =
+        config.homes.iter().map(|h| HomeSpec { name: h.name.clone(), region: h.region.clone(), prefixes: h.prefixes.clone() }).collect();
     let table = Arc::new(HomeTable::new(specs).map_err(ServeError::Prefix)?);
     let settings = config.homes.iter().map(|h| {
         Ok(HomeSettings {
@@ -168,7 +171,10 @@ fn build(config: &Config, secret: Secret, stop: &CancellationToken) -> Result<(S
                 timeout: Duration::from_millis(redis.timeout_ms),
                 ttl_max: Duration::from_millis(redis.ttl_ms_max),
             };
-            Some(HotTier::start(&settings, secret.clone(), store_metrics.clone(), stop.clone()).map_err(|e| ServeError::Redis(e.to_string()))?)
+            Some(
+                HotTier::start(&settings, secret.clone(), store_metrics.clone(), stop.clone())
+                    .map_err(|e| ServeError::Redis(e.to_string()))?,
+            )
         }
     };
     // A cached value lives as long as Redis keeps it; so long its forget must be remembered.
@@ -254,7 +260,9 @@ enum Paths {
 }
 
 fn meta(c: &mut ServiceConfig) {
-    c.route("/healthz", web::get().to(api::healthz)).route("/readyz", web::get().to(api::readyz)).route("/metrics", web::get().to(api::metrics));
+    c.route("/healthz", web::get().to(api::healthz))
+        .route("/readyz", web::get().to(api::readyz))
+        .route("/metrics", web::get().to(api::metrics));
 }
 
 /// The route table.

@@ -76,7 +76,9 @@ impl Service {
         let mut left = self.deadline;
         if let Some(value) = request.headers().get(HEADER) {
             let ms = value.to_str().ok().and_then(|v| v.trim().parse::<u64>().ok()).filter(|ms| *ms >= 1);
-            let ms = ms.ok_or_else(|| Problem::new(Code::InvalidField, "the header Dedup-Deadline-Ms must be a whole number of milliseconds, at least 1"))?;
+            let ms = ms.ok_or_else(|| {
+                Problem::new(Code::InvalidField, "the header Dedup-Deadline-Ms must be a whole number of milliseconds, at least 1")
+            })?;
             left = left.min(Duration::from_millis(ms));
         }
         Ok(Instant::now() + left)

@@ -29,20 +29,11 @@ impl Client {
     /// # Errors
     /// [`Error::Argument`] if the URL is none; [`Error::Http`] if TLS cannot be set up.
     pub fn new(base_url: &str) -> Result<Self> {
-        let base =
-            Url::parse(base_url).map_err(|error| Error::Argument(format!("base_url: {error}")))?;
+        let base = Url::parse(base_url).map_err(|error| Error::Argument(format!("base_url: {error}")))?;
         if !matches!(base.scheme(), "http" | "https") || base.cannot_be_a_base() {
-            return Err(Error::Argument(
-                "base_url: it begins with http:// or https://".to_owned(),
-            ));
+            return Err(Error::Argument("base_url: it begins with http:// or https://".to_owned()));
         }
-        Ok(Self {
-            http: http_client(&base)?,
-            base,
-            authorization: None,
-            timeout: Duration::from_secs(10),
-            retries: 1,
-        })
+        Ok(Self { http: http_client(&base)?, base, authorization: None, timeout: Duration::from_secs(10), retries: 1 })
     }
 
     /// Calls with this bearer token.
@@ -50,15 +41,11 @@ impl Client {
     /// # Errors
     /// [`Error::Argument`] if it holds characters no header can carry.
     pub fn with_token(self, token: &str) -> Result<Self> {
-        let mut value = HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| {
-            Error::Argument("token: it holds characters no header can carry".to_owned())
-        })?;
+        let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
+            .map_err(|_| Error::Argument("token: it holds characters no header can carry".to_owned()))?;
         // Keeps the token out of Debug.
         value.set_sensitive(true);
-        Ok(Self {
-            authorization: Some(value),
-            ..self
-        })
+        Ok(Self { authorization: Some(value), ..self })
     }
 
     /// How long one attempt of a call may take (default 10 s); a claim's `wait_ms` is added to it.
@@ -105,8 +92,5 @@ fn http_client(base: &Url) -> Result<reqwest::Client> {
 
 fn is_loopback(base: &Url) -> bool {
     let host = base.host_str().unwrap_or_default().trim_matches(['[', ']']);
-    host == "localhost"
-        || host
-            .parse::<IpAddr>()
-            .is_ok_and(|address| address.is_loopback())
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }

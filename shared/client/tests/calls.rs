@@ -38,14 +38,8 @@ impl Server {
                 kept.lock().expect("not poisoned").push(request);
                 match step {
                     Step::Reply(status, body) => {
-                        let reply = format!(
-                            "HTTP/1.1 {status} X\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
-                            body.len()
-                        );
-                        stream
-                            .write_all(reply.as_bytes())
-                            .await
-                            .expect("it is read");
+                        let reply = format!("HTTP/1.1 {status} X\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}", body.len());
+                        stream.write_all(reply.as_bytes()).await.expect("it is read");
                     }
                     Step::HangUp => drop(stream),
                     Step::Silence => silent.push(stream),
@@ -66,10 +60,7 @@ impl Server {
 
     fn request_ids(&self) -> Vec<String> {
         let id = |(_, body): &(String, String)| {
-            serde_json::from_str::<Value>(body).expect("json")["request_id"]
-                .as_str()
-                .expect("an id")
-                .to_owned()
+            serde_json::from_str::<Value>(body).expect("json")["request_id"].as_str().expect("an id").to_owned()
         };
         self.seen().iter().map(id).collect()
     }
@@ -84,10 +75,7 @@ async fn read(stream: &mut TcpStream) -> (String, String) {
         let Some((head, body)) = text.split_once("\r\n\r\n") else {
             continue;
         };
-        let length = head
-            .lines()
-            .find_map(|line| line.strip_prefix("content-length: ")?.parse::<usize>().ok())
-            .unwrap_or(0);
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse::<usize>().ok()).unwrap_or(0);
         if body.len() >= length {
             return (head.to_owned(), body.to_owned());
         }
@@ -101,14 +89,7 @@ fn claim() -> ClaimRequest {
 #[tokio::test]
 async fn a_lost_reply_is_asked_again_with_the_same_request_id() {
     let server = Server::start(&[Step::HangUp, FIRST]).await;
-    assert!(
-        server
-            .client()
-            .claim("payments", &claim())
-            .await
-            .expect("an answer")
-            .is_first()
-    );
+    assert!(server.client().claim("payments", &claim()).await.expect("an answer").is_first());
     let ids = server.request_ids();
     assert_eq!((ids.len(), ids[0].len(), &ids[0]), (2, 32, &ids[1]));
 }
@@ -117,28 +98,15 @@ async fn a_lost_reply_is_asked_again_with_the_same_request_id() {
 async fn a_reply_that_never_comes_is_asked_again() {
     let server = Server::start(&[Step::Silence, FIRST]).await;
     let client = server.client().with_timeout(Duration::from_millis(200));
-    assert!(
-        client
-            .claim("payments", &claim())
-            .await
-            .expect("an answer")
-            .is_first()
-    );
+    assert!(client.claim("payments", &claim()).await.expect("an answer").is_first());
     assert_eq!(server.request_ids().len(), 2);
 }
 
 #[tokio::test]
 async fn a_503_is_asked_again_once_and_then_told() {
-    const BUSY: Step = Step::Reply(
-        503,
-        r#"{"code":"key-busy","status":503,"applied":"no","retry":"same_request_id","retry_after_ms":1}"#,
-    );
+    const BUSY: Step = Step::Reply(503, r#"{"code":"key-busy","status":503,"applied":"no","retry":"same_request_id","retry_after_ms":1}"#);
     let server = Server::start(&[BUSY, BUSY]).await;
-    let error = server
-        .client()
-        .check("payments", &CheckRequest::new("eu:a"))
-        .await
-        .expect_err("it stays busy");
+    let error = server.client().check("payments", &CheckRequest::new("eu:a")).await.expect_err("it stays busy");
     assert_eq!(error.code(), Some("key-busy"));
     let ids = server.request_ids();
     assert_eq!((ids.len(), &ids[0]), (2, &ids[1]));
@@ -146,27 +114,11 @@ async fn a_503_is_asked_again_once_and_then_told() {
 
 #[tokio::test]
 async fn no_repeat_where_it_is_refused_or_switched_off() {
-    const NEVER: Step = Step::Reply(
-        503,
-        r#"{"code":"draining","status":503,"applied":"no","retry":"never"}"#,
-    );
+    const NEVER: Step = Step::Reply(503, r#"{"code":"draining","status":503,"applied":"no","retry":"never"}"#);
     let server = Server::start(&[NEVER]).await;
-    assert_eq!(
-        server
-            .client()
-            .claim("t", &claim())
-            .await
-            .expect_err("refused")
-            .code(),
-        Some("draining")
-    );
+    assert_eq!(server.client().claim("t", &claim()).await.expect_err("refused").code(), Some("draining"));
     let server = Server::start(&[Step::HangUp]).await;
-    let error = server
-        .client()
-        .with_retries(0)
-        .claim("t", &claim())
-        .await
-        .expect_err("cut");
+    let error = server.client().with_retries(0).claim("t", &claim()).await.expect_err("cut");
     assert!(matches!(error, Error::Http(_)), "{error:?}");
     assert_eq!(server.seen().len(), 1);
 }
@@ -174,117 +126,46 @@ async fn no_repeat_where_it_is_refused_or_switched_off() {
 #[tokio::test]
 async fn a_release_is_not_repeated_blindly() {
     let server = Server::start(&[Step::HangUp, Step::Reply(200, "{}")]).await;
-    assert!(matches!(
-        server.client().release("dc1.x", None).await,
-        Err(Error::Http(_))
-    ));
-    assert_eq!(
-        server.seen().len(),
-        1,
-        "a second release would be told lease-lost although the first was applied"
-    );
+    assert!(matches!(server.client().release("dc1.x", None).await, Err(Error::Http(_))));
+    assert_eq!(server.seen().len(), 1, "a second release would be told lease-lost although the first was applied");
 }
 
 #[tokio::test]
 async fn refusals_and_foreign_pages_are_problems() {
-    const LOST: Step = Step::Reply(
-        409,
-        r#"{"code":"lease-lost","status":409,"state":"in_progress","fence":"00001-2"}"#,
-    );
-    let server = Server::start(&[
-        LOST,
-        Step::Reply(502, "<html>bad gateway</html>"),
-        Step::Reply(200, "<html>"),
-    ])
-    .await;
+    const LOST: Step = Step::Reply(409, r#"{"code":"lease-lost","status":409,"state":"in_progress","fence":"00001-2"}"#);
+    let server = Server::start(&[LOST, Step::Reply(502, "<html>bad gateway</html>"), Step::Reply(200, "<html>")]).await;
     let client = server.client();
-    let lost = client
-        .complete("dc1.x", Outcome::Succeeded, None)
-        .await
-        .expect_err("refused");
-    assert_eq!(
-        (
-            lost.code(),
-            &lost.problem().expect("a problem").extra["fence"]
-        ),
-        (Some("lease-lost"), &Value::from("00001-2"))
-    );
-    let page = client
-        .complete("dc1.x", Outcome::Succeeded, None)
-        .await
-        .expect_err("a proxy");
-    assert_eq!(
-        (page.problem().expect("a problem").status, page.code()),
-        (502, Some(""))
-    );
-    assert!(matches!(
-        client.complete("dc1.x", Outcome::Succeeded, None).await,
-        Err(Error::Decode(_))
-    ));
+    let lost = client.complete("dc1.x", Outcome::Succeeded, None).await.expect_err("refused");
+    assert_eq!((lost.code(), &lost.problem().expect("a problem").extra["fence"]), (Some("lease-lost"), &Value::from("00001-2")));
+    let page = client.complete("dc1.x", Outcome::Succeeded, None).await.expect_err("a proxy");
+    assert_eq!((page.problem().expect("a problem").status, page.code()), (502, Some("")));
+    assert!(matches!(client.complete("dc1.x", Outcome::Succeeded, None).await, Err(Error::Decode(_))));
 }
 
 #[tokio::test]
 async fn paths_tokens_and_batches() {
-    let server = Server::start(&[
-        Step::Reply(
-            200,
-            r#"{"results":[{"verdict":"first"}],"counts":{"first":1}}"#,
-        ),
-        Step::Reply(204, ""),
-    ])
-    .await;
+    let server =
+        Server::start(&[Step::Reply(200, r#"{"results":[{"verdict":"first"}],"counts":{"first":1}}"#), Step::Reply(204, "")]).await;
     let client = server.client().with_token("hush").expect("a token");
     assert!(!format!("{client:?}").contains("hush"));
     let batch = Batch::new(vec![CheckRequest::new("eu:a")]);
-    assert_eq!(
-        client
-            .check_batch("a/b", &batch)
-            .await
-            .expect("answers")
-            .results
-            .len(),
-        1
-    );
+    assert_eq!(client.check_batch("a/b", &batch).await.expect("answers").results.len(), 1);
     client.delete_topic("clicks").await.expect("deleted");
     let seen = server.seen();
-    assert!(
-        seen[0].0.starts_with("POST /v1/topics/a%2Fb/checks/batch "),
-        "{}",
-        seen[0].0
-    );
-    assert!(
-        seen[0].0.contains("authorization: Bearer hush"),
-        "{}",
-        seen[0].0
-    );
+    assert!(seen[0].0.starts_with("POST /v1/topics/a%2Fb/checks/batch "), "{}", seen[0].0);
+    assert!(seen[0].0.contains("authorization: Bearer hush"), "{}", seen[0].0);
     let body: Value = serde_json::from_str(&seen[0].1).expect("json");
-    assert_eq!(
-        body["items"][0]["request_id"]
-            .as_str()
-            .expect("an id")
-            .len(),
-        32
-    );
+    assert_eq!(body["items"][0]["request_id"].as_str().expect("an id").len(), 32);
     assert!(seen[1].0.starts_with("DELETE /v1/topics/clicks "));
-    assert!(matches!(
-        client.get_topic("..").await,
-        Err(Error::Argument(_))
-    ));
+    assert!(matches!(client.get_topic("..").await, Err(Error::Argument(_))));
 }
 
 #[tokio::test]
 async fn not_ready_is_an_answer() {
-    let server = Server::start(&[
-        Step::Reply(503, r#"{"state":"starting"}"#),
-        Step::Reply(200, "a_total 1\n"),
-    ])
-    .await;
+    let server = Server::start(&[Step::Reply(503, r#"{"state":"starting"}"#), Step::Reply(200, "a_total 1\n")]).await;
     let readiness = server.client().readyz().await.expect("a report");
     assert!(!readiness.ready && readiness.report["state"] == "starting");
-    assert_eq!(
-        server.client().metrics_text().await.expect("text"),
-        "a_total 1\n"
-    );
+    assert_eq!(server.client().metrics_text().await.expect("text"), "a_total 1\n");
 }
 
 #[test]
@@ -293,10 +174,5 @@ fn addresses_are_judged_at_once() {
         assert!(matches!(Client::new(bad), Err(Error::Argument(_))), "{bad}");
     }
     assert!(Client::new("https://dedup.example.net/under/a/path/").is_ok());
-    assert!(
-        Client::new("http://[::1]:1")
-            .expect("a client")
-            .with_token("a\nb")
-            .is_err()
-    );
+    assert!(Client::new("http://[::1]:1").expect("a client").with_token("a\nb").is_err());
 }

@@ -77,9 +77,15 @@ mod tests {
 
     #[test]
     fn only_the_unchanged_token_of_the_same_secret_is_taken() {
-        let homes = HomeTable::new(vec![HomeSpec { name: "eu".into(), region: "eu".into(), prefixes: vec!["eu".into()] }]).expect("one home");
+        let homes =
+            HomeTable::new(vec![HomeSpec { name: "eu".into(), region: "eu".into(), prefixes: vec!["eu".into()] }]).expect("one home");
         let secret = Secret::new([1; 32]);
-        let token = ClaimToken { home: HomeId(0), topic: Topic::parse("pay").expect("topic"), digest: Digest(Uuid::from_u128(77)), fence: Fence(4711) };
+        let token = ClaimToken {
+            home: HomeId(0),
+            topic: Topic::parse("pay").expect("topic"),
+            digest: Digest(Uuid::from_u128(77)),
+            fence: Fence(4711),
+        };
         let text = token.to_text(&secret, &homes);
         assert_eq!(ClaimToken::parse(&text, &secret, &homes), Ok(token.clone()));
         assert_eq!(ClaimToken::parse(&text, &Secret::new([2; 32]), &homes), Err(ClaimTokenError));

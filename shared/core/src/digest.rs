@@ -39,7 +39,8 @@ mod tests {
     use crate::{HomeSpec, HomeTable};
 
     fn digest(topic: &str, group: &str, key: &str) -> Digest {
-        let homes = HomeTable::new(vec![HomeSpec { name: "a".into(), region: "a".into(), prefixes: vec!["a".into(), "eu".into()] }]).expect("one home");
+        let homes = HomeTable::new(vec![HomeSpec { name: "a".into(), region: "a".into(), prefixes: vec!["a".into(), "eu".into()] }])
+            .expect("one home");
         let secret = Secret::new([7; 32]);
         Digest::of(
             &secret,

@@ -32,7 +32,8 @@ impl Fence {
     /// Parses the text form.
     pub fn parse(text: &str) -> Result<Self, FenceError> {
         let mut parts = text.split('-').map(|p| if p.bytes().all(|b| b.is_ascii_digit()) { p.parse::<i64>().ok() } else { None });
-        let (Some(Some(epoch)), Some(Some(timeline)), Some(Some(counter)), None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
+        let (Some(Some(epoch)), Some(Some(timeline)), Some(Some(counter)), None) = (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
             return Err(FenceError);
         };
         let fits = epoch < 1 << 8 && timeline < 1 << TIMELINE_BITS && counter < 1 << COUNTER_BITS;

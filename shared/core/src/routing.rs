@@ -47,7 +47,11 @@ impl HomeTable {
 
     /// The home that owns `prefix`. A deployment has a handful, so a scan beats a map.
     pub fn home_of(&self, prefix: &str) -> Result<HomeId, RouteError> {
-        self.prefixes.iter().find(|(p, _)| **p == *prefix).map(|(_, home)| *home).ok_or_else(|| RouteError { known: self.known_prefixes().join(", ") })
+        self.prefixes
+            .iter()
+            .find(|(p, _)| **p == *prefix)
+            .map(|(_, home)| *home)
+            .ok_or_else(|| RouteError { known: self.known_prefixes().join(", ") })
     }
 
     /// Every prefix, in the order of the table.

@@ -84,17 +84,10 @@ impl Config {
     ///
     /// # Errors
     /// All mistakes at once; see [`ConfigErrors`].
-    pub fn load(
-        path: impl AsRef<Path>,
-        env: impl Fn(&str) -> Option<String>,
-    ) -> Result<Self, ConfigErrors> {
+    pub fn load(path: impl AsRef<Path>, env: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigErrors> {
         let path = path.as_ref();
-        let text = std::fs::read_to_string(path).map_err(|error| {
-            ConfigErrors::one(
-                path.display().to_string(),
-                format!("the file cannot be read: {error}"),
-            )
-        })?;
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| ConfigErrors::one(path.display().to_string(), format!("the file cannot be read: {error}")))?;
         Self::parse(&text, env)
     }
 
@@ -124,9 +117,7 @@ impl Config {
 
     /// The homes of this instance's own region, at least one.
     pub fn own_homes(&self) -> impl Iterator<Item = &HomeConfig> {
-        self.homes
-            .iter()
-            .filter(|home| home.region == self.process.region)
+        self.homes.iter().filter(|home| home.region == self.process.region)
     }
 
     /// One line for the start-up log: what this instance is and reaches, without any secret or connection text.
@@ -137,54 +128,26 @@ impl Config {
 }
 
 fn read_raw(text: &str) -> Result<RawConfig, ConfigErrors> {
-    let document =
-        toml::Deserializer::parse(text).map_err(|error| ConfigErrors::syntax(text, "", &error))?;
-    serde_path_to_error::deserialize(document)
-        .map_err(|error| ConfigErrors::syntax(text, &error.path().to_string(), error.inner()))
+    let document = toml::Deserializer::parse(text).map_err(|error| ConfigErrors::syntax(text, "", &error))?;
+    serde_path_to_error::deserialize(document).map_err(|error| ConfigErrors::syntax(text, &error.path().to_string(), error.inner()))
 }
 
 struct Summary<'a>(&'a Config);
 
 impl fmt::Display for Summary<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Config {
-            process,
-            homes,
-            redis,
-            callers,
-            local,
-            ..
-        } = self.0;
-        write!(
-            f,
-            "region={} instance={} listen={}",
-            process.region, process.instance, process.listen
-        )?;
+        let Config { process, homes, redis, callers, local, .. } = self.0;
+        write!(f, "region={} instance={} listen={}", process.region, process.instance, process.listen)?;
         if let Some(admin) = process.admin_listen {
             write!(f, " admin_listen={admin}")?;
         }
         write!(f, " homes=[")?;
         for (at, home) in homes.iter().enumerate() {
             let space = if at == 0 { "" } else { " " };
-            write!(
-                f,
-                "{space}{}({}: {})",
-                home.name,
-                home.region,
-                home.prefixes.join(",")
-            )?;
+            write!(f, "{space}{}({}: {})", home.name, home.region, home.prefixes.join(","))?;
         }
         let hot = if redis.is_some() { "on" } else { "off" };
-        let secret = if self.0.secret.is_some() {
-            "environment"
-        } else {
-            "own home"
-        };
-        write!(
-            f,
-            "] hot={hot} local_bytes={} callers={} secret={secret}",
-            local.bytes,
-            callers.len()
-        )
+        let secret = if self.0.secret.is_some() { "environment" } else { "own home" };
+        write!(f, "] hot={hot} local_bytes={} callers={} secret={secret}", local.bytes, callers.len())
     }
 }

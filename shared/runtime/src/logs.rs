@@ -17,12 +17,7 @@ pub fn init(config: &LogConfig) {
         let builder = fmt().with_env_filter(filter).with_writer(std::io::stderr);
         // An error only says that there is a subscriber already.
         _ = match config.format {
-            LogFormat::Json => builder
-                .json()
-                .flatten_event(true)
-                .with_current_span(true)
-                .with_span_list(false)
-                .try_init(),
+            LogFormat::Json => builder.json().flatten_event(true).with_current_span(true).with_span_list(false).try_init(),
             LogFormat::Text => builder.try_init(),
         };
         panic::set_hook(Box::new(log_panic));

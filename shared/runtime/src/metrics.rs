@@ -59,10 +59,7 @@ impl Metrics {
     pub fn new(identity: Identity<'_>, series_max: usize) -> Result<Self, MetricsError> {
         let registry = Registry::new();
         // Scope labels would stand on every series and say nothing a name does not say.
-        let exporter = opentelemetry_prometheus::exporter()
-            .with_registry(registry.clone())
-            .scope_info_enabled(false)
-            .build()?;
+        let exporter = opentelemetry_prometheus::exporter().with_registry(registry.clone()).scope_info_enabled(false).build()?;
         let resource = Resource::builder_empty()
             .with_service_name("dedup")
             .with_attributes([

@@ -34,11 +34,7 @@ impl Tasks {
     /// No tasks yet; `shutdown` is triggered when one panics.
     #[must_use]
     pub fn new(shutdown: Shutdown) -> Self {
-        Self {
-            shutdown,
-            tracker: TaskTracker::new(),
-            state: Arc::default(),
-        }
+        Self { shutdown, tracker: TaskTracker::new(), state: Arc::default() }
     }
 
     /// The signal that tasks should watch to end in time.
@@ -76,10 +72,7 @@ impl Tasks {
         // Running out of time shows in `left`.
         _ = tokio::time::timeout(timeout, self.tracker.wait()).await;
         let state = self.state();
-        let drained = Drained {
-            panicked: state.panicked.clone(),
-            left: state.running.values().copied().collect(),
-        };
+        let drained = Drained { panicked: state.panicked.clone(), left: state.running.values().copied().collect() };
         if !drained.left.is_empty() {
             tracing::error!(left = ?drained.left, ?timeout, "tasks did not end in time");
         }
@@ -120,10 +113,6 @@ impl Drained {
     /// Success if clean, failure otherwise.
     #[must_use]
     pub fn exit_code(&self) -> ExitCode {
-        if self.is_clean() {
-            ExitCode::SUCCESS
-        } else {
-            ExitCode::FAILURE
-        }
+        if self.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 }

@@ -20,9 +20,7 @@ fn no_env(_: &str) -> Option<String> {
 }
 
 fn mistakes(text: &str) -> String {
-    Config::parse(text, no_env)
-        .expect_err("the text has mistakes")
-        .to_string()
+    Config::parse(text, no_env).expect_err("the text has mistakes").to_string()
 }
 
 #[test]
@@ -47,21 +45,11 @@ fn the_shipped_sample_is_read_and_equals_the_defaults() {
 #[test]
 fn the_sample_shows_every_setting() {
     // What deny_unknown_fields lists as expected is the full set; each must stand in the sample, at least as a comment.
-    for table in [
-        "",
-        "[log]\n",
-        "[limits]\n",
-        "[local]\n",
-        "[[homes]]\n",
-        "[redis]\n",
-        "[[callers]]\n",
-        "[telemetry]\n",
-    ] {
+    for table in ["", "[log]\n", "[limits]\n", "[local]\n", "[[homes]]\n", "[redis]\n", "[[callers]]\n", "[telemetry]\n"] {
         let message = mistakes(&format!("{table}no_such_setting = 1\n"));
         for setting in message.split('`').skip(3).step_by(2) {
             assert!(
-                SAMPLE.contains(&format!("{setting} = "))
-                    || SAMPLE.contains(&format!("[{setting}]")),
+                SAMPLE.contains(&format!("{setting} = ")) || SAMPLE.contains(&format!("[{setting}]")),
                 "{setting} is not in the sample"
             );
         }
@@ -108,84 +96,53 @@ fn all_mistakes_are_reported_at_once_by_name() {
         "homes[1].connections:",
         "redis.url:",
     ] {
-        assert!(
-            message.lines().any(|line| line.starts_with(field)),
-            "{field} is missing in:\n{message}"
-        );
+        assert!(message.lines().any(|line| line.starts_with(field)), "{field} is missing in:\n{message}");
     }
     assert!(message.contains("loopback only"), "{message}");
-    assert!(
-        message.contains("0..=256"),
-        "what is allowed is said: {message}"
-    );
+    assert!(message.contains("0..=256"), "what is allowed is said: {message}");
     assert!(!message.contains("hunter2"), "{message}");
 }
 
 #[test]
 fn a_misspelt_setting_is_refused_with_its_name_and_line() {
     let message = mistakes(&format!("{SMALL}conections = 4\n"));
-    assert!(
-        message.contains("homes[0].conections")
-            && message.contains("line 8")
-            && message.contains("`connections`"),
-        "{message}"
-    );
+    assert!(message.contains("homes[0].conections") && message.contains("line 8") && message.contains("`connections`"), "{message}");
     let message = mistakes("region = \"eu\"\nlisten = \"127.0.0.1:80\n");
     assert!(message.contains("line 2"), "{message}");
     let message = mistakes("region = 7");
-    assert!(
-        message.contains("region (line 1)") && message.contains("string"),
-        "{message}"
-    );
+    assert!(message.contains("region (line 1)") && message.contains("string"), "{message}");
 }
 
 #[test]
 fn a_password_put_into_the_file_by_mistake_is_not_repeated() {
     let message = mistakes(&format!("{SMALL}password = \"hunter2\"\n"));
-    assert!(
-        message.contains("password") && !message.contains("hunter2"),
-        "{message}"
-    );
+    assert!(message.contains("password") && !message.contains("hunter2"), "{message}");
 }
 
 #[test]
 fn own_region_needs_a_home() {
     let message = mistakes(&SMALL.replacen("\"eu\"", "\"ap\"", 1));
-    assert!(
-        message.starts_with("homes: ") && message.contains("\"ap\""),
-        "{message}"
-    );
+    assert!(message.starts_with("homes: ") && message.contains("\"ap\""), "{message}");
     assert!(mistakes("").starts_with("region: is required"));
 }
 
 #[test]
 fn beyond_loopback_needs_callers() {
-    let caller = format!(
-        "[[callers]]\nname = \"a\"\ntoken_sha256 = \"{}\"\nrole = \"operate\"\ntopics = [\"pay*\", \"orders\"]\n",
-        "ab".repeat(32)
-    );
+    let caller =
+        format!("[[callers]]\nname = \"a\"\ntoken_sha256 = \"{}\"\nrole = \"operate\"\ntopics = [\"pay*\", \"orders\"]\n", "ab".repeat(32));
     let open = format!("listen = \"0.0.0.0:0\"\n{SMALL}");
     assert!(mistakes(&open).contains("without authentication the service binds to loopback only"));
-    let config = Config::parse(&format!("{open}{caller}"), no_env)
-        .expect("with a caller it may listen everywhere");
+    let config = Config::parse(&format!("{open}{caller}"), no_env).expect("with a caller it may listen everywhere");
     let caller = &config.callers[0];
     assert!(Role::Use < caller.role && caller.role < Role::Admin);
     let allowed = |topic: &str| caller.topics.iter().any(|pattern| pattern.matches(topic));
     assert!(allowed("payments") && allowed("orders") && !allowed("orders2") && !allowed("x"));
-    assert!(
-        !format!("{config:?}").contains("171"),
-        "0xab = 171 would be the digest's bytes"
-    );
+    assert!(!format!("{config:?}").contains("171"), "0xab = 171 would be the digest's bytes");
 }
 
 #[test]
 fn two_callers_with_one_token_are_refused() {
-    let caller = |name: &str| {
-        format!(
-            "[[callers]]\nname = \"{name}\"\ntoken_sha256 = \"{}\"\nrole = \"use\"\n",
-            "0f".repeat(32)
-        )
-    };
+    let caller = |name: &str| format!("[[callers]]\nname = \"{name}\"\ntoken_sha256 = \"{}\"\nrole = \"use\"\n", "0f".repeat(32));
     let message = mistakes(&format!("{SMALL}{}{}", caller("a"), caller("b")));
     assert!(message.starts_with("callers[1].token_sha256"), "{message}");
 }
@@ -198,23 +155,10 @@ fn secrets_come_from_the_environment_and_stay_hidden() {
         "DEDUP_REDIS_PASSWORD" => Some("swordfish".to_owned()),
         _ => None,
     };
-    let text = format!(
-        "{}[redis]\nurl = \"redis://localhost:6379\"\n",
-        SMALL.replace("name = \"eu\"", "name = \"eu-2\"")
-    );
+    let text = format!("{}[redis]\nurl = \"redis://localhost:6379\"\n", SMALL.replace("name = \"eu\"", "name = \"eu-2\""));
     let config = Config::parse(&text, env).expect("the text is right");
-    assert_eq!(
-        config.secret.as_ref().expect("it is set").expose_bytes()[..2],
-        [0xc0, 0xff]
-    );
-    assert_eq!(
-        config.homes[0]
-            .password
-            .as_ref()
-            .expect("it is set")
-            .expose_secret(),
-        "open-sesame"
-    );
+    assert_eq!(config.secret.as_ref().expect("it is set").expose_bytes()[..2], [0xc0, 0xff]);
+    assert_eq!(config.homes[0].password.as_ref().expect("it is set").expose_secret(), "open-sesame");
     let shown = format!("{config:?} {}", config.redacted_summary());
     for secret in ["c0ffee", "192, 255", "open-sesame", "swordfish"] {
         assert!(!shown.contains(secret), "{secret} shows in {shown}");
@@ -223,21 +167,10 @@ fn secrets_come_from_the_environment_and_stay_hidden() {
 
 #[test]
 fn a_secret_of_the_wrong_length_names_its_variable() {
-    let env =
-        |value: &'static str| move |name: &str| (name == "DEDUP_SECRET").then(|| value.to_owned());
-    let message = Config::parse(SMALL, env("c0ffee"))
-        .expect_err("it is too short")
-        .to_string();
-    assert!(
-        message.starts_with("DEDUP_SECRET: ") && !message.contains("c0ffee"),
-        "{message}"
-    );
-    assert!(
-        Config::parse(SMALL, env(""))
-            .expect("empty counts as unset")
-            .secret
-            .is_none()
-    );
+    let env = |value: &'static str| move |name: &str| (name == "DEDUP_SECRET").then(|| value.to_owned());
+    let message = Config::parse(SMALL, env("c0ffee")).expect_err("it is too short").to_string();
+    assert!(message.starts_with("DEDUP_SECRET: ") && !message.contains("c0ffee"), "{message}");
+    assert!(Config::parse(SMALL, env("")).expect("empty counts as unset").secret.is_none());
 }
 
 #[test]
@@ -245,25 +178,15 @@ fn the_file_is_read_from_disk() {
     let file = tempfile::NamedTempFile::new().expect("a temporary file");
     std::fs::write(file.path(), SMALL).expect("it can be written");
     assert!(Config::load(file.path(), no_env).is_ok());
-    let message = Config::load("no/such/file.toml", no_env)
-        .expect_err("there is no such file")
-        .to_string();
+    let message = Config::load("no/such/file.toml", no_env).expect_err("there is no such file").to_string();
     assert!(message.starts_with("no/such/file.toml: "), "{message}");
 }
 
 #[test]
 fn quoted_connection_values_are_understood() {
-    let with = |postgres: &str| {
-        Config::parse(
-            &SMALL.replace("host=localhost user=dedup dbname=dedup", postgres),
-            no_env,
-        )
-    };
+    let with = |postgres: &str| Config::parse(&SMALL.replace("host=localhost user=dedup dbname=dedup", postgres), no_env);
     assert!(with("host='/run/post gres' user = 'a\\\\'b' dbname=d").is_ok());
-    assert!(
-        with("host=h user=u dbname='password=x'").is_ok(),
-        "a value is no keyword"
-    );
+    assert!(with("host=h user=u dbname='password=x'").is_ok(), "a value is no keyword");
     assert!(with("host=h user=u dbname='open").is_err());
     assert!(with("host=h user=u").is_err());
 }

@@ -17,16 +17,9 @@ async fn sigterm_stops_the_process() {
     });
     // On this one thread the task has run up to its wait, so the handler is in place.
     tokio::task::yield_now().await;
-    let sent = Command::new("kill")
-        .args(["-TERM", &std::process::id().to_string()])
-        .status()
-        .expect("kill runs");
+    let sent = Command::new("kill").args(["-TERM", &std::process::id().to_string()]).status().expect("kill runs");
     assert!(sent.success());
-    let reason = tokio::time::timeout(SOON, waits)
-        .await
-        .expect("in time")
-        .expect("no panic")
-        .expect("signals");
+    let reason = tokio::time::timeout(SOON, waits).await.expect("in time").expect("no panic").expect("signals");
     assert_eq!(reason, StopReason::Terminate);
     assert!(shutdown.is_triggered());
 }

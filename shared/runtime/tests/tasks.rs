@@ -21,10 +21,7 @@ async fn tasks_end_with_the_signal() {
 async fn a_panic_stops_the_process_and_is_named() {
     let tasks = Tasks::new(Shutdown::new());
     tasks.spawn("breaks", async { panic!("on purpose") });
-    let reason = tokio::time::timeout(SOON, tasks.shutdown().wait_for_signal())
-        .await
-        .expect("in time")
-        .expect("signals");
+    let reason = tokio::time::timeout(SOON, tasks.shutdown().wait_for_signal()).await.expect("in time").expect("signals");
     assert_eq!(reason, StopReason::Asked);
     let drained = tasks.drain(SOON).await;
     assert_eq!(drained.panicked, ["breaks"]);

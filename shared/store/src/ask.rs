@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use dedup_core::{ClaimToken, Digest, Fingerprint, Group, Key, Outcome, Question, Record, RequestHash, StoredResult, Tier, TopicPolicy, Verdict, Window};
+use dedup_core::{
+    ClaimToken, Digest, Fingerprint, Group, Key, Outcome, Question, Record, RequestHash, StoredResult, Tier, TopicPolicy, Verdict, Window,
+};
 
 /// A check or claim on its way to the home.
 #[derive(Debug, Clone)]

@@ -42,7 +42,15 @@ impl Cached {
 }
 
 /// The answer a judgement amounts to, if it is one that changes nothing.
-pub fn answer_of(judgement: Judgement, record: &Arc<Record>, question: &Question, at_ms: i64, tier: Tier, basis: Basis, digest: Digest) -> Option<Answer> {
+pub fn answer_of(
+    judgement: Judgement,
+    record: &Arc<Record>,
+    question: &Question,
+    at_ms: i64,
+    tier: Tier,
+    basis: Basis,
+    digest: Digest,
+) -> Option<Answer> {
     let (verdict, replayed) = match judgement {
         Judgement::Mismatch => (Verdict::Mismatch, false),
         Judgement::Again => (Verdict::First, true),

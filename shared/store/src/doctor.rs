@@ -97,7 +97,10 @@ pub async fn probe_home(probe: &HomeProbe<'_>) -> HomeReport {
     let client = match connect_once(probe.target).await {
         Ok(client) => client,
         Err(error) => {
-            let mend = format!("check host, port, user, dbname and the network; the password is taken from {}; beyond loopback the server needs TLS with a certificate this machine trusts", probe.password_env);
+            let mend = format!(
+                "check host, port, user, dbname and the network; the password is taken from {}; beyond loopback the server needs TLS with a certificate this machine trusts",
+                probe.password_env
+            );
             report.findings.push(Finding::fail(format!("connection: {}", chain(&error)), mend));
             return report;
         }
@@ -111,11 +114,17 @@ pub async fn probe_home(probe: &HomeProbe<'_>) -> HomeReport {
     let hello = match within(call_hello(&client)).await {
         Ok(Some(hello)) => hello,
         Ok(None) => {
-            report.findings.push(Finding::fail("schema: the database has no dedup schema that this user may use", "run `dedup migrate`, and as the owner GRANT dedup_service to the user of this home"));
+            report.findings.push(Finding::fail(
+                "schema: the database has no dedup schema that this user may use",
+                "run `dedup migrate`, and as the owner GRANT dedup_service to the user of this home",
+            ));
             return report;
         }
         Err(why) => {
-            report.findings.push(Finding::fail(format!("schema: the home does not tell who it is: {why}"), "run `dedup migrate` again; see the server's log"));
+            report.findings.push(Finding::fail(
+                format!("schema: the home does not tell who it is: {why}"),
+                "run `dedup migrate` again; see the server's log",
+            ));
             return report;
         }
     };
@@ -128,7 +137,13 @@ pub async fn probe_home(probe: &HomeProbe<'_>) -> HomeReport {
         ("identity", format!("home {} of region {}, {}", hello.name, hello.region, hello.home_id)),
         ("prefixes", hello.prefixes.join(", ")),
         ("secret", format!("id {id}, {compared}")),
-        ("schema", format!("version {} (this program needs {SCHEMA_VERSION}), for programs from {} (this is {CLIENT_VERSION})", hello.schema, hello.min_client)),
+        (
+            "schema",
+            format!(
+                "version {} (this program needs {SCHEMA_VERSION}), for programs from {} (this is {CLIENT_VERSION})",
+                hello.schema, hello.min_client
+            ),
+        ),
         ("primary", format!("takes writes, timeline {}, epoch {}", hello.timeline, hello.epoch)),
         ("durability", format!("fsync on, full_page_writes on, synchronous_commit {}", hello.synchronous_commit)),
         ("encoding", hello.encoding.clone()),
@@ -150,13 +165,21 @@ pub async fn probe_home(probe: &HomeProbe<'_>) -> HomeReport {
 
 fn aspect_and_mend(problem: &HomeProblem) -> (&'static str, &'static str) {
     match problem {
-        HomeProblem::WrongHome { .. } => ("identity", "correct host, port and dbname of this home in the configuration, or its name and region"),
-        HomeProblem::Prefixes { .. } => ("prefixes", "make the table of homes the same everywhere; new prefixes reach the home by `dedup migrate`"),
-        HomeProblem::OtherSecret => ("secret", "set DEDUP_SECRET to the deployment's one secret; a new, empty home can be dropped and migrated again with it"),
+        HomeProblem::WrongHome { .. } => {
+            ("identity", "correct host, port and dbname of this home in the configuration, or its name and region")
+        }
+        HomeProblem::Prefixes { .. } => {
+            ("prefixes", "make the table of homes the same everywhere; new prefixes reach the home by `dedup migrate`")
+        }
+        HomeProblem::OtherSecret => {
+            ("secret", "set DEDUP_SECRET to the deployment's one secret; a new, empty home can be dropped and migrated again with it")
+        }
         HomeProblem::NotMigrated | HomeProblem::SchemaTooOld { .. } => ("schema", "run `dedup migrate` of this program"),
         HomeProblem::ProgramTooOld { .. } => ("schema", "upgrade this program"),
         HomeProblem::Standby => ("primary", "point the home at its primary, or name all hosts: host=a,b port=5432,5432"),
-        HomeProblem::WeakDurability(_) => ("durability", "turn it on in postgresql.conf (or drop the ALTER ROLE/DATABASE setting) and reload"),
+        HomeProblem::WeakDurability(_) => {
+            ("durability", "turn it on in postgresql.conf (or drop the ALTER ROLE/DATABASE setting) and reload")
+        }
         HomeProblem::Encoding(_) => ("encoding", "make the database anew with ENCODING 'UTF8'"),
     }
 }
@@ -212,13 +235,19 @@ impl Facts {
         let member = if self.member {
             Finding::ok("role: may use what dedup_service may")
         } else {
-            Finding::fail(format!("role: {user} is not in dedup_service"), format!("after `dedup migrate`, as the owner: GRANT dedup_service TO {user}"))
+            Finding::fail(
+                format!("role: {user} is not in dedup_service"),
+                format!("after `dedup migrate`, as the owner: GRANT dedup_service TO {user}"),
+            )
         };
         let (major, minor) = (self.version / 10_000, self.version % 10_000);
         let version = if major == TESTED_MAJOR {
             Finding::ok(format!("server: Postgres {major}.{minor}"))
         } else {
-            Finding::warn(format!("server: Postgres {major}.{minor}"), format!("the tests run on Postgres {TESTED_MAJOR}; try your own load first"))
+            Finding::warn(
+                format!("server: Postgres {major}.{minor}"),
+                format!("the tests run on Postgres {TESTED_MAJOR}; try your own load first"),
+            )
         };
         let free = self.connections_max - self.connections_reserved - self.connections_used;
         let needed = probe.connections + 1;
@@ -229,7 +258,10 @@ impl Facts {
             Finding::warn(room, "raise max_connections, or lower `connections` of this home")
         };
         let standbys = if self.standbys.is_empty() {
-            Finding::warn("standbys: synchronous_standby_names is empty: a failover may lose acknowledged claims", "loss-free failover needs two standbys and synchronous_standby_names = 'ANY 1 (a, b)'")
+            Finding::warn(
+                "standbys: synchronous_standby_names is empty: a failover may lose acknowledged claims",
+                "loss-free failover needs two standbys and synchronous_standby_names = 'ANY 1 (a, b)'",
+            )
         } else {
             Finding::ok(format!("standbys: synchronous_standby_names is {}", self.standbys))
         };
@@ -287,10 +319,17 @@ pub async fn probe_redis(settings: &HotSettings) -> Vec<Finding> {
         Ok(Err(error)) => {
             let text = chain(&error);
             let auth = ["NOAUTH", "WRONGPASS", "NOPERM", "AUTH"].iter().any(|word| text.to_uppercase().contains(word));
-            let mend = if auth { "set DEDUP_REDIS_PASSWORD to what Redis expects" } else { "check redis.url and the network; the service runs without Redis, only slower" };
+            let mend = if auth {
+                "set DEDUP_REDIS_PASSWORD to what Redis expects"
+            } else {
+                "check redis.url and the network; the service runs without Redis, only slower"
+            };
             vec![Finding::fail(format!("connection: {text}"), mend)]
         }
-        Err(_) => vec![Finding::fail("connection: Redis accepts connections and does not answer", "see the log of Redis; the service runs without it, only slower")],
+        Err(_) => vec![Finding::fail(
+            "connection: Redis accepts connections and does not answer",
+            "see the log of Redis; the service runs without it, only slower",
+        )],
     }
 }
 
@@ -311,7 +350,10 @@ async fn look_at_redis(settings: &HotSettings) -> redis::RedisResult<Vec<Finding
     }
     let (policy, limited) = (fact("maxmemory_policy"), !matches!(fact("maxmemory"), "" | "0"));
     findings.push(if policy == "noeviction" && limited {
-        Finding::warn("memory: maxmemory is set with noeviction: once full, nothing new is cached", "set maxmemory-policy to allkeys-lru; any record may be evicted")
+        Finding::warn(
+            "memory: maxmemory is set with noeviction: once full, nothing new is cached",
+            "set maxmemory-policy to allkeys-lru; any record may be evicted",
+        )
     } else {
         Finding::ok(format!("memory: {}, {policy}", if limited { fact("maxmemory_human") } else { "no limit" }))
     });
@@ -341,10 +383,15 @@ async fn within<T>(asked: impl Future<Output = Result<T, tokio_postgres::Error>>
 }
 
 fn chain(error: &dyn Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| {
-        let cause = cause.to_string();
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_text = cause.to_string();
         // Some drivers repeat their cause in their own text.
-        if text.ends_with(&cause) { text } else { format!("{text}: {cause}") }
-    })
+        if !text.ends_with(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        next = cause.source();
+    }
+    text
 }

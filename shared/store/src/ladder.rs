@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use dedup_core::{ClaimToken, Digest, Fingerprint, Group, HomeId, HomeTable, Key, Question, Record, RequestHash, Secret, Tier, Topic, TopicPolicy, Window};
+use dedup_core::{
+    ClaimToken, Digest, Fingerprint, Group, HomeId, HomeTable, Key, Question, Record, RequestHash, Secret, Tier, Topic, TopicPolicy, Window,
+};
 use futures_util::future::join_all;
 
 use crate::cached::Cached;
@@ -151,7 +153,14 @@ impl Ladder {
         answers.into_iter().map(|a| a.unwrap_or(Err(Refusal::not_applied(RefusalKind::StoreUnavailable)))).collect()
     }
 
-    async fn ask_home(&self, id: HomeId, topic: &Topic, queries: &[Query], items: &[usize], deadline: Instant) -> Vec<Result<Answer, Refusal>> {
+    async fn ask_home(
+        &self,
+        id: HomeId,
+        topic: &Topic,
+        queries: &[Query],
+        items: &[usize],
+        deadline: Instant,
+    ) -> Vec<Result<Answer, Refusal>> {
         let home = self.inner.homes.get(id);
         let mut answers: Vec<Result<Answer, Refusal>> = vec![Err(Refusal::not_applied(RefusalKind::TopicUnknown)); items.len()];
         let mut left: Vec<usize> = (0..items.len()).collect();
@@ -188,7 +197,13 @@ impl Ladder {
     }
 
     /// Tier by tier, for one home.
-    async fn climb(&self, home: &Arc<Home>, policy: &Arc<TopicPolicy>, queries: &[&Query], deadline: Instant) -> Vec<Result<Answer, Refusal>> {
+    async fn climb(
+        &self,
+        home: &Arc<Home>,
+        policy: &Arc<TopicPolicy>,
+        queries: &[&Query],
+        deadline: Instant,
+    ) -> Vec<Result<Answer, Refusal>> {
         let digests: Vec<Digest> =
             queries.iter().map(|q| Digest::of(&self.inner.secret, &policy.topic, policy.generation, &q.group, 0, &q.key)).collect();
         let mut answers: Vec<Option<Result<Answer, Refusal>>> = vec![None; queries.len()];
@@ -314,7 +329,15 @@ impl Ladder {
     }
 
     /// Forgets a key in its home and in every cache of every instance.
-    pub async fn forget(&self, topic: &Topic, group: &Group, key: &Key, actor: &str, reason: &str, deadline: Instant) -> Result<bool, Refusal> {
+    pub async fn forget(
+        &self,
+        topic: &Topic,
+        group: &Group,
+        key: &Key,
+        actor: &str,
+        reason: &str,
+        deadline: Instant,
+    ) -> Result<bool, Refusal> {
         let home = self.inner.homes.get(key.home());
         let policy = self.policy_for(home, topic).await?;
         let digest = Digest::of(&self.inner.secret, &policy.topic, policy.generation, group, 0, key);

@@ -23,7 +23,8 @@ pub use ladder::{Ladder, LookedUp, Query, TierReport};
 pub use local::{LocalHealth, LocalTier};
 pub use metrics::StoreMetrics;
 pub use postgres::{
-    CLIENT_VERSION, ConnectError, Hello, HomeProblem, Migrated, MigrateError, PgTarget, SCHEMA_VERSION, ask_home, check_home, connect_once, migrate,
+    CLIENT_VERSION, ConnectError, Hello, HomeProblem, MigrateError, Migrated, PgTarget, SCHEMA_VERSION, ask_home, check_home, connect_once,
+    migrate,
 };
 pub use refusal::{Applied, Refusal, RefusalKind};
 pub use topics::{DeleteOutcome, PutOutcome, PutTopic, TopicSpec, Topics, TopicsError};

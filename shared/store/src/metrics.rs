@@ -43,7 +43,9 @@ impl StoreMetrics {
             unknown: counter("dedup_home_unknown_outcomes", "Calls to a home whose outcome is not known"),
             held: counter("dedup_held_keys", "Keys found held by somebody's open transaction"),
         };
-        for zero in [&inner.hot_errors, &inner.hot_forged, &inner.hot_dropped, &inner.takeovers, &inner.lease_lost, &inner.unknown, &inner.held] {
+        for zero in
+            [&inner.hot_errors, &inner.hot_forged, &inner.hot_dropped, &inner.takeovers, &inner.lease_lost, &inner.unknown, &inner.held]
+        {
             zero.add(0, &[]);
         }
         Self { inner: Arc::new(inner) }

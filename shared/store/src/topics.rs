@@ -138,7 +138,11 @@ impl Topics {
 
     /// Names of all live topics as known right now.
     pub fn names(&self) -> Vec<Topic> {
-        let mut names: Vec<Topic> = self.homes.iter().flat_map(|h| h.topics().values().filter(|c| !c.row.deleted).map(|c| c.policy.topic.clone()).collect::<Vec<_>>()).collect();
+        let mut names: Vec<Topic> = self
+            .homes
+            .iter()
+            .flat_map(|h| h.topics().values().filter(|c| !c.row.deleted).map(|c| c.policy.topic.clone()).collect::<Vec<_>>())
+            .collect();
         names.sort();
         names.dedup();
         names
@@ -150,7 +154,10 @@ impl Topics {
         let mut names: Vec<Topic> = self.homes.iter().flat_map(|h| h.topics().keys().cloned().collect::<Vec<_>>()).collect();
         names.sort();
         names.dedup();
-        names.iter().filter_map(|name| self.newest(name).filter(|r| !r.deleted).map(|r| (Arc::new(r.policy), self.versions(name)))).collect()
+        names
+            .iter()
+            .filter_map(|name| self.newest(name).filter(|r| !r.deleted).map(|r| (Arc::new(r.policy), self.versions(name))))
+            .collect()
     }
 
     /// Version of a topic in each home (0: none).

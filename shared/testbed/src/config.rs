@@ -14,10 +14,7 @@ pub(crate) struct Home {
 impl Home {
     /// The environment variable that holds the service's password for this home.
     pub(crate) fn password_variable(&self) -> String {
-        format!(
-            "DEDUP_HOME_{}_PASSWORD",
-            self.name.to_uppercase().replace('-', "_")
-        )
+        format!("DEDUP_HOME_{}_PASSWORD", self.name.to_uppercase().replace('-', "_"))
     }
 }
 
@@ -30,25 +27,10 @@ pub(crate) struct Instance {
 }
 
 /// The file's text: `keys` stands before the first table, `tables` at the end.
-pub(crate) fn text(
-    instance: &Instance,
-    listen_port: u16,
-    homes: &[Home],
-    keys: &str,
-    tables: &str,
-) -> String {
-    let Instance {
-        region,
-        name,
-        redis_port,
-    } = instance;
-    let mut text = format!(
-        "region = \"{region}\"\ninstance = \"{name}\"\nlisten = \"127.0.0.1:{listen_port}\"\n{keys}\n"
-    );
-    let mut line = |args: std::fmt::Arguments<'_>| {
-        text.write_fmt(args)
-            .expect("a string takes all that is written")
-    };
+pub(crate) fn text(instance: &Instance, listen_port: u16, homes: &[Home], keys: &str, tables: &str) -> String {
+    let Instance { region, name, redis_port } = instance;
+    let mut text = format!("region = \"{region}\"\ninstance = \"{name}\"\nlisten = \"127.0.0.1:{listen_port}\"\n{keys}\n");
+    let mut line = |args: std::fmt::Arguments<'_>| text.write_fmt(args).expect("a string takes all that is written");
     for Home { name, port, .. } in homes {
         line(format_args!(
             "\n[[homes]]\nname = \"{name}\"\nregion = \"{name}\"\nprefixes = [\"{name}\"]\n\
@@ -56,9 +38,7 @@ pub(crate) fn text(
         ));
     }
     if let Some(port) = redis_port {
-        line(format_args!(
-            "\n[redis]\nurl = \"redis://127.0.0.1:{port}\"\n"
-        ));
+        line(format_args!("\n[redis]\nurl = \"redis://127.0.0.1:{port}\"\n"));
     }
     line(format_args!("\n{tables}\n"));
     text

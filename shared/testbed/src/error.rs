@@ -53,6 +53,9 @@ pub enum Error {
         /// The driver's error.
         source: tokio_postgres::Error,
     },
+    /// A proxy could not listen.
+    #[error("a proxy cannot listen: {0}")]
+    Proxy(String),
     /// The process that cleans up could not be used.
     #[error("the watchdog {0}")]
     Watchdog(&'static str),
@@ -65,19 +68,11 @@ impl Error {
     }
 
     pub(crate) fn start(name: &str, why: impl Into<String>, log: &Path) -> Self {
-        Self::Start {
-            name: name.into(),
-            why: why.into(),
-            log_tail: tail(log),
-        }
+        Self::Start { name: name.into(), why: why.into(), log_tail: tail(log) }
     }
 
     pub(crate) fn tool(name: &str, why: impl Into<String>, log: &Path) -> Self {
-        Self::Tool {
-            name: name.into(),
-            why: why.into(),
-            log_tail: tail(log),
-        }
+        Self::Tool { name: name.into(), why: why.into(), log_tail: tail(log) }
     }
 }
 
@@ -95,9 +90,7 @@ impl std::fmt::Debug for Error {
 /// The last lines of a log file; a log that cannot be read is described instead, because this runs inside an error.
 pub(crate) fn tail(log: &Path) -> String {
     match std::fs::read(log) {
-        Ok(bytes) => {
-            String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(TAIL_BYTES)..]).into_owned()
-        }
+        Ok(bytes) => String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(TAIL_BYTES)..]).into_owned(),
         Err(e) => format!("({} cannot be read: {e})", log.display()),
     }
 }

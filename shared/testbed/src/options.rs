@@ -15,6 +15,8 @@ pub struct Options {
     pub dedup_bin: PathBuf,
     /// Lines for `postgresql.conf` (name, value as it would stand there, quotes included); they win over the testbed's.
     pub postgres_settings: Vec<(String, String)>,
+    /// Whether instances reach each home through a [`crate::Proxy`] that can misbehave.
+    pub proxies: bool,
     /// Arguments for `redis-server`, for instance `["--maxmemory", "64mb"]`.
     pub redis_args: Vec<String>,
     /// TOML for each instance's configuration, placed before its tables: top-level keys.
@@ -35,6 +37,7 @@ impl Options {
             redis: true,
             dedup_bin,
             postgres_settings: Vec::new(),
+            proxies: false,
             redis_args: Vec::new(),
             extra_config: String::new(),
             extra_tables: String::new(),

@@ -17,27 +17,20 @@ static GIVEN: Mutex<Option<HashSet<u16>>> = Mutex::new(None);
 
 /// A port nobody listens on now; another process may still be quicker, so starters retry with a new one.
 pub(crate) fn free() -> std::io::Result<u16> {
-    let mut given = GIVEN
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut given = GIVEN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let given = given.get_or_insert_with(HashSet::new);
     let end = outgoing_range_start();
     for _ in 0..TRIES {
         let port = match end {
             Some(end) => rand::random_range(LOWEST..end),
-            None => TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?
-                .local_addr()?
-                .port(),
+            None => TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port(),
         };
         if !given.contains(&port) && TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
             given.insert(port);
             return Ok(port);
         }
     }
-    Err(std::io::Error::new(
-        std::io::ErrorKind::AddrNotAvailable,
-        "no free port on loopback",
-    ))
+    Err(std::io::Error::new(std::io::ErrorKind::AddrNotAvailable, "no free port on loopback"))
 }
 
 /// Whether a server's log says that somebody else has its port.

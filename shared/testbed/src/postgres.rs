@@ -40,12 +40,7 @@ pub struct Postgres {
 
 impl Postgres {
     /// Makes and starts a cluster with the database and its owner.
-    pub(crate) async fn create(
-        region: &str,
-        dir: &Path,
-        settings: &[(String, String)],
-        watchdog: &Arc<Watchdog>,
-    ) -> Result<Self, Error> {
+    pub(crate) async fn create(region: &str, dir: &Path, settings: &[(String, String)], watchdog: &Arc<Watchdog>) -> Result<Self, Error> {
         let template = Template::get().await?;
         let data = dir.join("postgres");
         cluster::create(&template, &data, settings, watchdog).await?;
@@ -61,10 +56,7 @@ impl Postgres {
         };
         new.first_start().await?;
         let superuser = new.try_connect("postgres", "postgres").await;
-        let superuser = superuser.map_err(|source| Error::Sql {
-            what: "log in as superuser",
-            source,
-        })?;
+        let superuser = superuser.map_err(|source| Error::Sql { what: "log in as superuser", source })?;
         roles::create_owner(&superuser, &new.password).await?;
         Ok(new)
     }
@@ -76,10 +68,7 @@ impl Postgres {
     /// If a group role is missing, or a login role exists already.
     pub async fn create_login_roles(&self) -> Result<(), Error> {
         let superuser = self.try_connect("postgres", "dedup").await;
-        let superuser = superuser.map_err(|source| Error::Sql {
-            what: "log in as superuser",
-            source,
-        })?;
+        let superuser = superuser.map_err(|source| Error::Sql { what: "log in as superuser", source })?;
         roles::create_logins(&superuser, &self.password).await
     }
 
@@ -120,9 +109,7 @@ impl Postgres {
     /// # Panics
     /// If the server refuses it.
     pub async fn connect(&self, user: &str) -> Client {
-        self.try_connect(user, "dedup")
-            .await
-            .unwrap_or_else(|e| panic!("{}: {user} cannot log in: {e:?}", self.slot.name()))
+        self.try_connect(user, "dedup").await.unwrap_or_else(|e| panic!("{}: {user} cannot log in: {e:?}", self.slot.name()))
     }
 
     /// Starts it on its port and waits until it answers; recovery and a stale lock are waited for. Nothing happens if it runs.
@@ -135,15 +122,10 @@ impl Postgres {
         loop {
             self.slot.launch(&spec).await?;
             let ready = self.slot.until_ready(&spec, START_TIMEOUT, || async {
-                self.try_connect("postgres", "postgres")
-                    .await
-                    .map(drop)
-                    .map_err(|e| format!("{e:?}"))
+                self.try_connect("postgres", "postgres").await.map(drop).map_err(|e| format!("{e:?}"))
             });
             match ready.await {
-                Err(Error::Start { log_tail, .. })
-                    if stale_lock(&log_tail) && Instant::now() < lock_deadline =>
-                {
+                Err(Error::Start { log_tail, .. }) if stale_lock(&log_tail) && Instant::now() < lock_deadline => {
                     tokio::time::sleep(POLL * 5).await;
                 }
                 other => return other,
@@ -163,8 +145,7 @@ impl Postgres {
             let port = ports::free().map_err(Error::io("find a free port"))?;
             self.port.store(port, Ordering::Relaxed);
             match self.start().await {
-                Err(Error::Start { log_tail, .. })
-                    if ports::was_taken(&log_tail) && tries < PORT_TRIES => {}
+                Err(Error::Start { log_tail, .. }) if ports::was_taken(&log_tail) && tries < PORT_TRIES => {}
                 other => return other,
             }
         }
@@ -175,30 +156,16 @@ impl Postgres {
             name: self.slot.name().into(),
             kind: Kind::Postgres,
             program: self.program.clone(),
-            args: vec![
-                "-D".into(),
-                self.data.clone().into(),
-                "-p".into(),
-                self.port().to_string().into(),
-            ],
+            args: vec!["-D".into(), self.data.clone().into(), "-p".into(), self.port().to_string().into()],
             env: Vec::new(),
             user: self.user,
             log: self.log.clone(),
         }
     }
 
-    async fn try_connect(
-        &self,
-        user: &str,
-        database: &str,
-    ) -> Result<Client, tokio_postgres::Error> {
+    async fn try_connect(&self, user: &str, database: &str) -> Result<Client, tokio_postgres::Error> {
         let mut config = tokio_postgres::Config::new();
-        config
-            .host("127.0.0.1")
-            .port(self.port())
-            .user(user)
-            .password(&self.password)
-            .dbname(database);
+        config.host("127.0.0.1").port(self.port()).user(user).password(&self.password).dbname(database);
         let (client, connection) = config.connect(NoTls).await?;
         // It ends with the client; its error reaches the client's next call.
         tokio::spawn(connection);
@@ -207,6 +174,5 @@ impl Postgres {
 }
 
 fn stale_lock(log_tail: &str) -> bool {
-    log_tail.contains("lock file \"postmaster.pid\" already exists")
-        || log_tail.contains("pre-existing shared memory block")
+    log_tail.contains("lock file \"postmaster.pid\" already exists") || log_tail.contains("pre-existing shared memory block")
 }

@@ -11,10 +11,7 @@ pub(crate) fn start_ticks(pid: u32) -> Option<u64> {
 
 /// Whether that very process still runs (a zombie has ended).
 pub(crate) fn runs(pid: u32, start: u64) -> bool {
-    stat(pid).is_some_and(|s| {
-        field(&s, 22).and_then(|f| f.parse().ok()) == Some(start)
-            && !matches!(field(&s, 3), Some("Z" | "X"))
-    })
+    stat(pid).is_some_and(|s| field(&s, 22).and_then(|f| f.parse().ok()) == Some(start) && !matches!(field(&s, 3), Some("Z" | "X")))
 }
 
 /// Direct children of a process with their start, for Postgres: its backends leave the postmaster's process group.
@@ -40,12 +37,7 @@ pub(crate) fn signal(name: &str, pids: &[u32]) -> Result<(), Error> {
         return Ok(());
     }
     Command::new("/bin/sh")
-        .args([
-            "-c",
-            "s=$1; shift; kill -\"$s\" \"$@\" 2>/dev/null; :",
-            "kill",
-            name,
-        ])
+        .args(["-c", "s=$1; shift; kill -\"$s\" \"$@\" 2>/dev/null; :", "kill", name])
         .args(pids.iter().map(u32::to_string))
         .stdin(Stdio::null())
         .status()

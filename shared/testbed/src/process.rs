@@ -44,9 +44,7 @@ impl Process {
         let log = open_log(&spec.log)?;
         let mut command = Command::new("/bin/sh");
         // What a developer exported for a service of their own must not reach ours.
-        for (name, _) in
-            std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("DEDUP_"))
-        {
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("DEDUP_")) {
             command.env_remove(name);
         }
         command
@@ -64,16 +62,10 @@ impl Process {
         }
         let mut child = command.spawn().map_err(Error::io(failed()))?;
         let mut gate = child.stdin.take().ok_or(Error::Watchdog("has no gate"))?;
-        let pid = child
-            .id()
-            .ok_or(Error::Watchdog("was given a process that is gone"))?;
+        let pid = child.id().ok_or(Error::Watchdog("was given a process that is gone"))?;
         watchdog.add(pid, spec.kind)?;
         gate.write_all(b"go\n").await.map_err(Error::io(failed()))?;
-        Ok(Self {
-            child,
-            pid,
-            watchdog: Arc::clone(watchdog),
-        })
+        Ok(Self { child, pid, watchdog: Arc::clone(watchdog) })
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -82,21 +74,14 @@ impl Process {
 
     /// Waits until it ended.
     pub(crate) async fn wait(&mut self) -> Result<ExitStatus, Error> {
-        let status = self
-            .child
-            .wait()
-            .await
-            .map_err(Error::io("wait for a process"))?;
+        let status = self.child.wait().await.map_err(Error::io("wait for a process"))?;
         self.watchdog.remove(self.pid);
         Ok(status)
     }
 
     /// How it ended, if it did.
     pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>, Error> {
-        let status = self
-            .child
-            .try_wait()
-            .map_err(Error::io("look at a process"))?;
+        let status = self.child.try_wait().map_err(Error::io("look at a process"))?;
         if status.is_some() {
             self.watchdog.remove(self.pid);
         }
@@ -113,11 +98,7 @@ impl Process {
 }
 
 /// Runs a helper program to its end.
-pub(crate) async fn run_tool(
-    watchdog: &Arc<Watchdog>,
-    spec: &Spec,
-    timeout: Duration,
-) -> Result<(), Error> {
+pub(crate) async fn run_tool(watchdog: &Arc<Watchdog>, spec: &Spec, timeout: Duration) -> Result<(), Error> {
     let mut process = Process::spawn(watchdog, spec).await?;
     let why = match tokio::time::timeout(timeout, process.wait()).await {
         Ok(status) => match status? {
@@ -133,9 +114,5 @@ pub(crate) async fn run_tool(
 }
 
 fn open_log(path: &Path) -> Result<std::fs::File, Error> {
-    std::fs::OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(path)
-        .map_err(Error::io(format!("open the log {}", path.display())))
+    std::fs::OpenOptions::new().create(true).append(true).open(path).map_err(Error::io(format!("open the log {}", path.display())))
 }

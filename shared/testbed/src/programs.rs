@@ -10,18 +10,13 @@ const DEBIAN_POSTGRES: &str = "/usr/lib/postgresql";
 pub(crate) fn postgres(program: &str) -> Result<PathBuf, Error> {
     newest(Path::new(DEBIAN_POSTGRES), program)
         .or_else(|| in_path(program))
-        .ok_or_else(|| Error::Missing {
-            program: program.into(),
-            hint: "install the postgresql package (`make setup`)",
-        })
+        .ok_or_else(|| Error::Missing { program: program.into(), hint: "install the postgresql package (`make setup`)" })
 }
 
 /// `redis-server` from `PATH`.
 pub(crate) fn redis() -> Result<PathBuf, Error> {
-    in_path("redis-server").ok_or_else(|| Error::Missing {
-        program: "redis-server".into(),
-        hint: "install the redis-server package (`make setup`)",
-    })
+    in_path("redis-server")
+        .ok_or_else(|| Error::Missing { program: "redis-server".into(), hint: "install the redis-server package (`make setup`)" })
 }
 
 /// `ROOT/VERSION/bin/PROGRAM` with the highest version.
@@ -41,7 +36,5 @@ fn newest(root: &Path, program: &str) -> Option<PathBuf> {
 
 fn in_path(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path)
-        .map(|dir| dir.join(program))
-        .find(|candidate| candidate.is_file())
+    std::env::split_paths(&path).map(|dir| dir.join(program)).find(|candidate| candidate.is_file())
 }

@@ -25,36 +25,26 @@ pub(crate) struct Deployment<'a> {
 pub(crate) fn homes(regions: &[Region]) -> Vec<Home> {
     let home = |region: &Region| Home {
         name: region.name.clone(),
-        port: region.postgres.port(),
+        port: region.proxy.as_ref().map_or_else(|| region.postgres.port(), crate::Proxy::port),
         password: region.postgres.password().into(),
     };
     regions.iter().map(home).collect()
 }
 
 /// Starts a region's Postgres and Redis.
-pub(crate) async fn stores(
-    name: &str,
-    options: &Options,
-    watchdog: &Arc<Watchdog>,
-) -> Result<Region, Error> {
+pub(crate) async fn stores(name: &str, options: &Options, watchdog: &Arc<Watchdog>) -> Result<Region, Error> {
     let dir = watchdog.dir().join(name);
     std::fs::create_dir(&dir).map_err(Error::io(format!("make the folder {}", dir.display())))?;
     let postgres = Postgres::create(name, &dir, &options.postgres_settings, watchdog);
     let redis = async {
         match options.redis {
-            true => Redis::create(name, &dir, &options.redis_args, watchdog)
-                .await
-                .map(Some),
+            true => Redis::create(name, &dir, &options.redis_args, watchdog).await.map(Some),
             false => Ok(None),
         }
     };
     let (postgres, redis) = try_join(postgres, redis).await?;
-    Ok(Region {
-        name: name.into(),
-        postgres,
-        redis,
-        instances: Vec::new(),
-    })
+    let proxy = if options.proxies { Some(crate::Proxy::start(postgres.port()).await?) } else { None };
+    Ok(Region { name: name.into(), proxy, postgres, redis, instances: Vec::new() })
 }
 
 impl Deployment<'_> {
@@ -63,26 +53,11 @@ impl Deployment<'_> {
         let Self { homes, options, .. } = self;
         let dir = self.watchdog.dir().join(&region.name);
         let config = dir.join("migrate.toml");
-        let instance = Instance {
-            region: region.name.clone(),
-            name: format!("{}-migrate", region.name),
-            redis_port: None,
-        };
-        let text = config::text(
-            &instance,
-            0,
-            homes,
-            &options.extra_config,
-            &options.extra_tables,
-        );
+        let instance = Instance { region: region.name.clone(), name: format!("{}-migrate", region.name), redis_port: None };
+        let text = config::text(&instance, 0, homes, &options.extra_config, &options.extra_tables);
         user::private_file(&config, &text, None)?;
-        let mut env = vec![
-            (
-                "DEDUP_OWNER_PASSWORD".into(),
-                region.postgres.password().into(),
-            ),
-            ("DEDUP_SECRET".into(), self.secret_hex.into()),
-        ];
+        let mut env =
+            vec![("DEDUP_OWNER_PASSWORD".into(), region.postgres.password().into()), ("DEDUP_SECRET".into(), self.secret_hex.into())];
         env.extend_from_slice(&options.env);
         let spec = Spec {
             name: format!("dedup migrate of {}", region.name),
@@ -105,10 +80,7 @@ impl Deployment<'_> {
     pub(crate) async fn serve(&self, region: &Region) -> Result<Vec<Service>, Error> {
         let Self { homes, options, .. } = self;
         let dir = self.watchdog.dir().join(&region.name);
-        let mut env: Vec<(String, String)> = homes
-            .iter()
-            .map(|home| (home.password_variable(), home.password.clone()))
-            .collect();
+        let mut env: Vec<(String, String)> = homes.iter().map(|home| (home.password_variable(), home.password.clone())).collect();
         if let Some(redis) = &region.redis {
             env.push(("DEDUP_REDIS_PASSWORD".into(), redis.password().into()));
         }
@@ -119,9 +91,7 @@ impl Deployment<'_> {
             redis_port: region.redis.as_ref().map(Redis::port),
         });
         let (dir, env) = (dir.as_path(), &env);
-        try_join_all(names.map(|instance| async move {
-            Service::create(&instance, dir, homes, env.clone(), options, self.watchdog).await
-        }))
-        .await
+        try_join_all(names.map(|instance| async move { Service::create(&instance, dir, homes, env.clone(), options, self.watchdog).await }))
+            .await
     }
 }

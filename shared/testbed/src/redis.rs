@@ -33,12 +33,7 @@ pub struct Redis {
 }
 
 impl Redis {
-    pub(crate) async fn create(
-        region: &str,
-        dir: &Path,
-        args: &[String],
-        watchdog: &Arc<Watchdog>,
-    ) -> Result<Self, Error> {
+    pub(crate) async fn create(region: &str, dir: &Path, args: &[String], watchdog: &Arc<Watchdog>) -> Result<Self, Error> {
         let user = User::for_stores()?;
         let data = dir.join("redis");
         user::private_dir(&data, user)?;
@@ -55,15 +50,11 @@ impl Redis {
         let mut tries = 0;
         loop {
             tries += 1;
-            new.port.store(
-                ports::free().map_err(Error::io("find a free port"))?,
-                Ordering::Relaxed,
-            );
+            new.port.store(ports::free().map_err(Error::io("find a free port"))?, Ordering::Relaxed);
             // A file, because everybody on the machine can read command lines.
             user::private_file(&new.config, &new.config_text(&data), user)?;
             match new.start().await {
-                Err(Error::Start { log_tail, .. })
-                    if ports::was_taken(&log_tail) && tries < PORT_TRIES => {}
+                Err(Error::Start { log_tail, .. }) if ports::was_taken(&log_tail) && tries < PORT_TRIES => {}
                 other => return other.map(|()| new),
             }
         }
@@ -78,11 +69,7 @@ impl Redis {
     /// `redis://` URL with user and password (`redis-cli` takes an absent user for an empty name).
     #[must_use]
     pub fn url(&self) -> String {
-        format!(
-            "redis://default:{}@127.0.0.1:{}",
-            self.password,
-            self.port()
-        )
+        format!("redis://default:{}@127.0.0.1:{}", self.password, self.port())
     }
 
     /// The password of the default user.
@@ -128,9 +115,7 @@ impl Redis {
             log: self.log.clone(),
         };
         self.slot.launch(&spec).await?;
-        self.slot
-            .until_ready(&spec, START_TIMEOUT, || self.ping())
-            .await
+        self.slot.until_ready(&spec, START_TIMEOUT, || self.ping()).await
     }
 
     /// Freezes it: connections stay open and nothing answers.
@@ -163,23 +148,11 @@ impl Redis {
     }
 
     async fn ping(&self) -> Result<(), String> {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port()))
-            .await
-            .map_err(|e| e.to_string())?;
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port())).await.map_err(|e| e.to_string())?;
         let hello = format!("AUTH {}\r\nPING\r\nQUIT\r\n", self.password);
-        stream
-            .write_all(hello.as_bytes())
-            .await
-            .map_err(|e| e.to_string())?;
+        stream.write_all(hello.as_bytes()).await.map_err(|e| e.to_string())?;
         let mut answer = String::new();
-        stream
-            .read_to_string(&mut answer)
-            .await
-            .map_err(|e| e.to_string())?;
-        if answer.starts_with("+OK\r\n+PONG") {
-            Ok(())
-        } else {
-            Err(answer)
-        }
+        stream.read_to_string(&mut answer).await.map_err(|e| e.to_string())?;
+        if answer.starts_with("+OK\r\n+PONG") { Ok(()) } else { Err(answer) }
     }
 }

@@ -55,17 +55,10 @@ impl Service {
             tries += 1;
             let port = ports::free().map_err(Error::io("find a free port"))?;
             new.port.store(port, Ordering::Relaxed);
-            let text = config::text(
-                instance,
-                port,
-                homes,
-                &options.extra_config,
-                &options.extra_tables,
-            );
+            let text = config::text(instance, port, homes, &options.extra_config, &options.extra_tables);
             user::private_file(&new.config, &text, None)?;
             match new.start().await {
-                Err(Error::Start { log_tail, .. })
-                    if ports::was_taken(&log_tail) && tries < PORT_TRIES => {}
+                Err(Error::Start { log_tail, .. }) if ports::was_taken(&log_tail) && tries < PORT_TRIES => {}
                 other => return other.map(|()| new),
             }
         }
@@ -146,9 +139,7 @@ impl Service {
         // One of an earlier start would say "ready" too soon.
         std::fs::remove_file(&self.ready_file).ok();
         self.slot.launch(&spec).await?;
-        self.slot
-            .until_ready(&spec, START_TIMEOUT, || self.ready())
-            .await
+        self.slot.until_ready(&spec, START_TIMEOUT, || self.ready()).await
     }
 
     /// Freezes it: connections stay open and nothing answers.
@@ -173,20 +164,11 @@ impl Service {
 
     async fn ready(&self) -> Result<(), String> {
         let listen = self.listening()?;
-        let mut stream = TcpStream::connect(&listen)
-            .await
-            .map_err(|e| e.to_string())?;
-        let request =
-            format!("GET /readyz HTTP/1.1\r\nHost: {listen}\r\nConnection: close\r\n\r\n");
-        stream
-            .write_all(request.as_bytes())
-            .await
-            .map_err(|e| e.to_string())?;
+        let mut stream = TcpStream::connect(&listen).await.map_err(|e| e.to_string())?;
+        let request = format!("GET /readyz HTTP/1.1\r\nHost: {listen}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.map_err(|e| e.to_string())?;
         let mut answer = String::new();
-        stream
-            .read_to_string(&mut answer)
-            .await
-            .map_err(|e| e.to_string())?;
+        stream.read_to_string(&mut answer).await.map_err(|e| e.to_string())?;
         match answer.split(' ').nth(1) {
             Some("200") => Ok(()),
             _ => Err(format!("/readyz says {answer}")),
@@ -195,15 +177,9 @@ impl Service {
 
     /// The address that answers `/readyz`, from the ready file: the administrators' own one if there is one.
     fn listening(&self) -> Result<String, String> {
-        let text = std::fs::read_to_string(&self.ready_file)
-            .map_err(|e| format!("no ready file yet: {e}"))?;
-        let json: serde_json::Value =
-            serde_json::from_str(&text).map_err(|e| format!("ready file: {e}"))?;
-        let address = ["admin_listen", "listen"]
-            .iter()
-            .find_map(|name| json[name].as_str());
-        address
-            .map(String::from)
-            .ok_or_else(|| format!("ready file without an address: {text}"))
+        let text = std::fs::read_to_string(&self.ready_file).map_err(|e| format!("no ready file yet: {e}"))?;
+        let json: serde_json::Value = serde_json::from_str(&text).map_err(|e| format!("ready file: {e}"))?;
+        let address = ["admin_listen", "listen"].iter().find_map(|name| json[name].as_str());
+        address.map(String::from).ok_or_else(|| format!("ready file without an address: {text}"))
     }
 }

@@ -25,12 +25,7 @@ pub(crate) struct Slot {
 
 impl Slot {
     pub(crate) fn new(name: &str, watchdog: &Arc<Watchdog>) -> Self {
-        Self {
-            name: name.into(),
-            watchdog: Arc::clone(watchdog),
-            process: Mutex::new(None),
-            pid: AtomicU32::new(0),
-        }
+        Self { name: name.into(), watchdog: Arc::clone(watchdog), process: Mutex::new(None), pid: AtomicU32::new(0) }
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -64,12 +59,7 @@ impl Slot {
     }
 
     /// Waits until `answers` does, or the process ended, or time is up; the error holds the tail of the log.
-    pub(crate) async fn until_ready<Fut>(
-        &self,
-        spec: &Spec,
-        timeout: Duration,
-        answers: impl Fn() -> Fut,
-    ) -> Result<(), Error>
+    pub(crate) async fn until_ready<Fut>(&self, spec: &Spec, timeout: Duration, answers: impl Fn() -> Fut) -> Result<(), Error>
     where
         Fut: Future<Output = Result<(), String>>,
     {
@@ -77,11 +67,7 @@ impl Slot {
         let mut last = String::from("no answer");
         while Instant::now() < deadline {
             if let Some(status) = self.ended().await? {
-                return Err(Error::start(
-                    &self.name,
-                    format!("it ended: {status}"),
-                    &spec.log,
-                ));
+                return Err(Error::start(&self.name, format!("it ended: {status}"), &spec.log));
             }
             match tokio::time::timeout(Duration::from_secs(5), answers()).await {
                 Ok(Ok(())) => return Ok(()),
@@ -90,11 +76,7 @@ impl Slot {
             }
             tokio::time::sleep(POLL).await;
         }
-        Err(Error::start(
-            &self.name,
-            format!("not ready after {timeout:?}: {last}"),
-            &spec.log,
-        ))
+        Err(Error::start(&self.name, format!("not ready after {timeout:?}: {last}"), &spec.log))
     }
 
     /// Signals the process and waits for its end. A frozen process is thawed so that it hears the signal.
@@ -103,22 +85,12 @@ impl Slot {
     /// If no process was started, or it does not end in time.
     pub(crate) async fn end(&self, signal: &str, timeout: Duration) -> ExitStatus {
         let mut slot = self.process.lock().await;
-        let process = slot
-            .as_mut()
-            .unwrap_or_else(|| panic!("{} was never started", self.name));
+        let process = slot.as_mut().unwrap_or_else(|| panic!("{} was never started", self.name));
         let pid = process.pid();
-        process
-            .signal(signal)
-            .and_then(|()| process.signal("CONT"))
-            .unwrap_or_else(|e| panic!("{}: {e}", self.name));
+        process.signal(signal).and_then(|()| process.signal("CONT")).unwrap_or_else(|e| panic!("{}: {e}", self.name));
         tokio::time::timeout(timeout, process.wait())
             .await
-            .unwrap_or_else(|_| {
-                panic!(
-                    "{} (process {pid}) did not end within {timeout:?} of SIG{signal}",
-                    self.name
-                )
-            })
+            .unwrap_or_else(|_| panic!("{} (process {pid}) did not end within {timeout:?} of SIG{signal}", self.name))
             .unwrap_or_else(|e| panic!("{}: {e}", self.name))
     }
 
@@ -128,12 +100,8 @@ impl Slot {
     /// If it is not running.
     pub(crate) async fn signal(&self, signal: &str) {
         let mut slot = self.process.lock().await;
-        let process = slot
-            .as_mut()
-            .unwrap_or_else(|| panic!("{} was never started", self.name));
-        let ended = process
-            .ended()
-            .unwrap_or_else(|e| panic!("{}: {e}", self.name));
+        let process = slot.as_mut().unwrap_or_else(|| panic!("{} was never started", self.name));
+        let ended = process.ended().unwrap_or_else(|e| panic!("{}: {e}", self.name));
         assert!(ended.is_none(), "{} is not running: {ended:?}", self.name);
         proc::signal(signal, &[process.pid()]).unwrap_or_else(|e| panic!("{}: {e}", self.name));
     }

@@ -55,20 +55,11 @@ impl Template {
             log: watchdog.dir().join("initdb.log"),
         };
         run_tool(&watchdog, &spec, INITDB_TIMEOUT).await?;
-        Ok(Self {
-            watchdog,
-            data,
-            password,
-            user,
-        })
+        Ok(Self { watchdog, data, password, user })
     }
 
     /// Copies the data folder to `target`, owners and modes included.
-    pub(crate) async fn copy_to(
-        &self,
-        target: &Path,
-        watchdog: &Arc<Watchdog>,
-    ) -> Result<(), Error> {
+    pub(crate) async fn copy_to(&self, target: &Path, watchdog: &Arc<Watchdog>) -> Result<(), Error> {
         let spec = Spec {
             name: "cp".into(),
             kind: Kind::Tool,
@@ -96,26 +87,17 @@ pub async fn discard() -> Result<(), Error> {
 /// Lower-case hex.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write;
-    bytes
-        .iter()
-        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-            write!(text, "{byte:02x}").expect("a string takes all that is written");
-            text
-        })
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("a string takes all that is written");
+        text
+    })
 }
 
 fn arguments(data: &Path, password_file: &Path) -> Vec<std::ffi::OsString> {
     let mut pwfile = std::ffi::OsString::from("--pwfile=");
     pwfile.push(password_file);
-    let mut args: Vec<_> = [
-        "--no-sync",
-        "--encoding=UTF8",
-        "--locale=C",
-        "--auth=scram-sha-256",
-        "--username=postgres",
-    ]
-    .map(Into::into)
-    .to_vec();
+    let mut args: Vec<_> =
+        ["--no-sync", "--encoding=UTF8", "--locale=C", "--auth=scram-sha-256", "--username=postgres"].map(Into::into).to_vec();
     args.extend([pwfile, "--pgdata".into(), data.into()]);
     args
 }

@@ -26,6 +26,8 @@ pub struct Region {
     pub name: String,
     /// The home of its keys.
     pub postgres: Postgres,
+    /// Between the instances (of all regions) and the home, if asked for.
+    pub proxy: Option<crate::Proxy>,
     /// Its hot tier, unless switched off.
     pub redis: Option<Redis>,
     /// The instances, in the order of their names; none after [`Testbed::start_stores`].
@@ -40,12 +42,7 @@ impl Testbed {
     pub async fn start(options: Options) -> Result<Self, Error> {
         let mut new = Self::start_stores(options.clone()).await?;
         let homes = provision::homes(&new.regions);
-        let deployment = Deployment {
-            homes: &homes,
-            secret_hex: &new.secret_hex,
-            options: &options,
-            watchdog: &new.watchdog,
-        };
+        let deployment = Deployment { homes: &homes, secret_hex: &new.secret_hex, options: &options, watchdog: &new.watchdog };
         try_join_all(new.regions.iter().map(|region| deployment.migrate(region))).await?;
         let instances = new.regions.iter().map(|region| deployment.serve(region));
         let instances = try_join_all(instances).await?;
@@ -61,11 +58,7 @@ impl Testbed {
     /// The first failure; by then everything that had been started is gone again.
     pub async fn start_stores(options: Options) -> Result<Self, Error> {
         let watchdog = Arc::new(Watchdog::start()?);
-        let mut new = Self {
-            regions: Vec::new(),
-            secret_hex: hex(&rand::random::<[u8; 32]>()),
-            watchdog: Arc::clone(&watchdog),
-        };
+        let mut new = Self { regions: Vec::new(), secret_hex: hex(&rand::random::<[u8; 32]>()), watchdog: Arc::clone(&watchdog) };
         let regions = options.regions.iter();
         let regions = regions.map(|name| provision::stores(name, &options, &watchdog));
         new.regions = try_join_all(regions).await?;
@@ -84,10 +77,7 @@ impl Testbed {
     /// If there is none of that name.
     #[must_use]
     pub fn region(&self, name: &str) -> &Region {
-        self.regions
-            .iter()
-            .find(|r| r.name == name)
-            .unwrap_or_else(|| panic!("this testbed has no region {name}"))
+        self.regions.iter().find(|r| r.name == name).unwrap_or_else(|| panic!("this testbed has no region {name}"))
     }
 
     /// The folder with all data, configurations and logs; gone when this is.
@@ -118,22 +108,14 @@ impl Testbed {
 
     fn slots(&self) -> impl Iterator<Item = &Slot> {
         self.regions.iter().flat_map(|region| {
-            let stores = [
-                Some(region.postgres.slot()),
-                region.redis.as_ref().map(Redis::slot),
-            ];
-            stores
-                .into_iter()
-                .flatten()
-                .chain(region.instances.iter().map(Service::slot))
+            let stores = [Some(region.postgres.slot()), region.redis.as_ref().map(Redis::slot)];
+            stores.into_iter().flatten().chain(region.instances.iter().map(Service::slot))
         })
     }
 
     /// Frozen backends would hold up the end of their postmaster for 5 s.
     fn thaw(&self) {
-        self.regions
-            .iter()
-            .for_each(|region| region.postgres.thaw());
+        self.regions.iter().for_each(|region| region.postgres.thaw());
     }
 }
 

@@ -23,10 +23,7 @@ where
             Ok(Err(why)) => last = why,
             Err(_) => {}
         }
-        assert!(
-            Instant::now() < deadline,
-            "{what}: not within {timeout:?}; last seen: {last}"
-        );
+        assert!(Instant::now() < deadline, "{what}: not within {timeout:?}; last seen: {last}");
         tokio::time::sleep(POLL).await;
     }
 }

@@ -54,24 +54,14 @@ impl Watchdog {
             .spawn()
             .map_err(Error::io("run /bin/sh as a watchdog"))?;
         let stdin = child.stdin.take().ok_or(Error::Watchdog("has no stdin"))?;
-        let stdout = child
-            .stdout
-            .take()
-            .ok_or(Error::Watchdog("has no stdout"))?;
+        let stdout = child.stdout.take().ok_or(Error::Watchdog("has no stdout"))?;
         let mut dir = String::new();
-        BufReader::new(stdout)
-            .read_line(&mut dir)
-            .map_err(Error::io("read from the watchdog"))?;
+        BufReader::new(stdout).read_line(&mut dir).map_err(Error::io("read from the watchdog"))?;
         let dir = PathBuf::from(dir.trim_end_matches('\n'));
         if dir.as_os_str().is_empty() {
-            return Err(Error::Watchdog(
-                "could not make a folder for temporary files",
-            ));
+            return Err(Error::Watchdog("could not make a folder for temporary files"));
         }
-        Ok(Self {
-            dir,
-            script: Mutex::new(Some((child, stdin))),
-        })
+        Ok(Self { dir, script: Mutex::new(Some((child, stdin))) })
     }
 
     /// The folder that goes when this process goes.
@@ -81,8 +71,7 @@ impl Watchdog {
 
     /// From now on the process ends with us.
     pub(crate) fn add(&self, pid: u32, kind: Kind) -> Result<(), Error> {
-        let start =
-            proc::start_ticks(pid).ok_or(Error::Watchdog("was given a process that is gone"))?;
+        let start = proc::start_ticks(pid).ok_or(Error::Watchdog("was given a process that is gone"))?;
         self.tell(&format!("add {pid} {start} {}\n", kind.word()))
     }
 
@@ -93,31 +82,19 @@ impl Watchdog {
 
     /// Ends all that is registered, removes the folder, and returns when that is done. The second call does nothing.
     pub(crate) fn close(&self) -> Result<(), Error> {
-        let taken = self
-            .script
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let taken = self.script.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some((mut child, stdin)) = taken else {
             return Ok(());
         };
         drop(stdin);
         let status = child.wait().map_err(Error::io("wait for the watchdog"))?;
-        if status.success() {
-            Ok(())
-        } else {
-            Err(Error::Watchdog("could not remove its folder"))
-        }
+        if status.success() { Ok(()) } else { Err(Error::Watchdog("could not remove its folder")) }
     }
 
     fn tell(&self, line: &str) -> Result<(), Error> {
         let mut script = self.script.lock().unwrap_or_else(PoisonError::into_inner);
-        let (_, stdin) = script
-            .as_mut()
-            .ok_or(Error::Watchdog("was already closed"))?;
-        stdin
-            .write_all(line.as_bytes())
-            .map_err(Error::io("write to the watchdog"))
+        let (_, stdin) = script.as_mut().ok_or(Error::Watchdog("was already closed"))?;
+        stdin.write_all(line.as_bytes()).map_err(Error::io("write to the watchdog"))
     }
 }
 

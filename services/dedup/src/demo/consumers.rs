@@ -24,10 +24,7 @@ pub(super) async fn payment(world: &World) {
     let region = world.any_region();
     let key = world.new_key(region, "pay");
     if rand::random_bool(TWINS) {
-        tokio::join!(
-            payment_deliveries(world, region, &key),
-            payment_deliveries(world, world.any_region(), &key)
-        );
+        tokio::join!(payment_deliveries(world, region, &key), payment_deliveries(world, world.any_region(), &key));
     } else {
         payment_deliveries(world, region, &key).await;
     }
@@ -82,50 +79,23 @@ enum Delivery {
 
 async fn payment_delivery(world: &World, region: usize, key: &str) -> Delivery {
     let (at, request_id) = ((region, Topic::Payments), &new_request_id());
-    let question = || {
-        world
-            .instance(region)
-            .claim(Topic::Payments, key, request_id, LEASE)
-    };
+    let question = || world.instance(region).claim(Topic::Payments, key, request_id, LEASE);
     world.maybe_lose_reply(question()).await;
     match world.ask(at, (key, request_id), question).await {
-        Some(Answer {
-            verdict: Verdict::First { grant, .. },
-            ..
-        }) => {
+        Some(Answer { verdict: Verdict::First { grant, .. }, .. }) => {
             if rand::random_bool(CRASHES) {
                 // The worker is gone. The broker delivers again; the next one has to wait for the lease to lapse.
                 return Delivery::Again(some_ms(100, 500));
             }
             tokio::time::sleep(some_ms(1, 30)).await;
-            complete(
-                world,
-                region,
-                key,
-                grant.attempt,
-                grant.claim_token.as_deref(),
-            )
-            .await
+            complete(world, region, key, grant.attempt, grant.claim_token.as_deref()).await
         }
-        Some(Answer {
-            verdict: Verdict::InProgress { retry_after },
-            ..
-        }) => Delivery::Again(retry_after),
-        Some(Answer {
-            verdict: Verdict::Duplicate,
-            ..
-        })
-        | None => Delivery::Acknowledged,
+        Some(Answer { verdict: Verdict::InProgress { retry_after }, .. }) => Delivery::Again(retry_after),
+        Some(Answer { verdict: Verdict::Duplicate, .. }) | None => Delivery::Acknowledged,
     }
 }
 
-async fn complete(
-    world: &World,
-    region: usize,
-    key: &str,
-    attempt: u32,
-    claim_token: Option<&str>,
-) -> Delivery {
+async fn complete(world: &World, region: usize, key: &str, attempt: u32, claim_token: Option<&str>) -> Delivery {
     let at = (region, Topic::Payments);
     let Some(claim_token) = claim_token else {
         world.trouble(at, "a claim was granted without a token".into());
@@ -147,20 +117,13 @@ async fn check(world: &World, region: usize, key: &str) {
     let request_id = &new_request_id();
     let question = || world.instance(region).check(Topic::Emails, key, request_id);
     world.maybe_lose_reply(question()).await;
-    world
-        .ask((region, Topic::Emails), (key, request_id), question)
-        .await;
+    world.ask((region, Topic::Emails), (key, request_id), question).await;
 }
 
 async fn check_batch(world: &World, region: usize, keys: &[String]) {
     let at = (region, Topic::Clicks);
-    let mut open: Vec<(String, String)> = keys
-        .iter()
-        .map(|key| (key.clone(), new_request_id()))
-        .collect();
-    world
-        .maybe_lose_reply(world.instance(region).check_batch(Topic::Clicks, &open))
-        .await;
+    let mut open: Vec<(String, String)> = keys.iter().map(|key| (key.clone(), new_request_id())).collect();
+    world.maybe_lose_reply(world.instance(region).check_batch(Topic::Clicks, &open)).await;
     let mut rounds_left = 10;
     while !open.is_empty() && rounds_left > 0 {
         rounds_left -= 1;
@@ -168,10 +131,7 @@ async fn check_batch(world: &World, region: usize, keys: &[String]) {
         let Some((answers, took)) = world.persist(at, call).await else {
             break;
         };
-        let decided = answers
-            .iter()
-            .flatten()
-            .map(|answer| (&answer.verdict, answer.tier));
+        let decided = answers.iter().flatten().map(|answer| (&answer.verdict, answer.tier));
         world.stats.answered(region, Topic::Clicks, took, decided);
         // Only what was not decided is asked again, each item with its request id.
         let mut pause = Duration::ZERO;
@@ -191,8 +151,7 @@ async fn check_batch(world: &World, region: usize, keys: &[String]) {
             tokio::time::sleep(pause).await;
         }
     }
-    open.iter()
-        .for_each(|(key, _)| world.oracle.never_told(key));
+    open.iter().for_each(|(key, _)| world.oracle.never_told(key));
 }
 
 fn click(world: &World, region: usize) -> String {

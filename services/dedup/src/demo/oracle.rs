@@ -70,10 +70,7 @@ struct Books {
 impl Oracle {
     /// Books of so many keys at a time: more than come while any one key may still come again.
     pub(super) fn new(keys_max: usize) -> Self {
-        Self {
-            keys_max,
-            books: Mutex::default(),
-        }
+        Self { keys_max, books: Mutex::default() }
     }
 
     /// An answer about a key.
@@ -91,11 +88,9 @@ impl Oracle {
 
     /// The service accepted a completion.
     pub(super) fn completed(&self, key: &str, attempt: u32) {
-        self.with(key, |record, findings| {
-            match record.completed.replace(attempt) {
-                Some(before) if before != attempt => findings.double_completions += 1,
-                _ => {}
-            }
+        self.with(key, |record, findings| match record.completed.replace(attempt) {
+            Some(before) if before != attempt => findings.double_completions += 1,
+            _ => {}
         });
     }
 
@@ -108,11 +103,7 @@ impl Oracle {
 
     fn with(&self, key: &str, change: impl FnOnce(&mut Record, &mut Findings)) {
         let mut books = self.books.lock().unwrap_or_else(PoisonError::into_inner);
-        let Books {
-            records,
-            order,
-            findings,
-        } = &mut *books;
+        let Books { records, order, findings } = &mut *books;
         if !records.contains_key(key) {
             order.push_back(key.to_owned());
         }
@@ -125,11 +116,7 @@ impl Oracle {
 
 impl Books {
     fn let_go_of_oldest(&mut self) -> bool {
-        let Some(record) = self
-            .order
-            .pop_front()
-            .and_then(|key| self.records.remove(&key))
-        else {
+        let Some(record) = self.order.pop_front().and_then(|key| self.records.remove(&key)) else {
             return false;
         };
         let findings = &mut self.findings;
@@ -138,8 +125,7 @@ impl Books {
         findings.takeovers += record.grants.len().saturating_sub(1) as u64;
         findings.completed += u64::from(record.completed.is_some());
         findings.unknown += u64::from(record.unknown);
-        findings.phantoms +=
-            u64::from(record.refused && record.grants.is_empty() && !record.unknown);
+        findings.phantoms += u64::from(record.refused && record.grants.is_empty() && !record.unknown);
         true
     }
 }
@@ -147,20 +133,15 @@ impl Books {
 impl Record {
     fn granted(&mut self, request_id: &str, grant: &Grant, findings: &mut Findings) {
         if let Some(known) = self.grants.get(&grant.attempt) {
-            findings.double_firsts +=
-                u64::from(known.request_id != request_id || known.fence != grant.fence);
+            findings.double_firsts += u64::from(known.request_id != request_id || known.fence != grant.fence);
             return;
         }
         // Fences are text that sorts. Answers may reach us out of order, so both neighbours are compared.
         let before = self.grants.range(..grant.attempt).next_back();
         let after = self.grants.range(grant.attempt..).next();
-        let rises = before.is_none_or(|(_, b)| b.fence < grant.fence)
-            && after.is_none_or(|(_, a)| grant.fence < a.fence);
+        let rises = before.is_none_or(|(_, b)| b.fence < grant.fence) && after.is_none_or(|(_, a)| grant.fence < a.fence);
         findings.unordered_fences += u64::from(!rises);
-        let granted = Granted {
-            request_id: request_id.to_owned(),
-            fence: grant.fence.clone(),
-        };
+        let granted = Granted { request_id: request_id.to_owned(), fence: grant.fence.clone() };
         self.grants.insert(grant.attempt, granted);
     }
 }
@@ -172,15 +153,8 @@ mod tests {
     use super::*;
 
     fn first(attempt: u32, fence: &str) -> Verdict {
-        let grant = Grant {
-            attempt,
-            fence: Some(fence.into()),
-            claim_token: None,
-        };
-        Verdict::First {
-            replayed: false,
-            grant,
-        }
+        let grant = Grant { attempt, fence: Some(fence.into()), claim_token: None };
+        Verdict::First { replayed: false, grant }
     }
 
     fn judged(tell: impl FnOnce(&Oracle)) -> Findings {
@@ -194,42 +168,22 @@ mod tests {
         let findings = judged(|oracle| {
             oracle.told("k", "a", &first(1, "01"));
             oracle.told("k", "a", &first(1, "01"));
-            oracle.told(
-                "k",
-                "b",
-                &Verdict::InProgress {
-                    retry_after: Duration::ZERO,
-                },
-            );
+            oracle.told("k", "b", &Verdict::InProgress { retry_after: Duration::ZERO });
             oracle.told("k", "b", &first(2, "02"));
             oracle.completed("k", 2);
             oracle.completed("k", 2);
             oracle.told("k", "c", &Verdict::Duplicate);
         });
-        let wanted = Findings {
-            keys: 1,
-            firsts: 2,
-            takeovers: 1,
-            completed: 1,
-            ..Findings::default()
-        };
+        let wanted = Findings { keys: 1, firsts: 2, takeovers: 1, completed: 1, ..Findings::default() };
         assert_eq!(findings, wanted);
         assert_eq!(findings.violations(), 0);
     }
 
     #[test]
     fn each_broken_promise_is_found() {
-        let double = judged(|oracle| {
-            ["a", "b"]
-                .iter()
-                .for_each(|id| oracle.told("k", id, &first(1, "01")))
-        });
+        let double = judged(|oracle| ["a", "b"].iter().for_each(|id| oracle.told("k", id, &first(1, "01"))));
         assert_eq!(double.double_firsts, 1);
-        let unordered = judged(|oracle| {
-            [(1, "02"), (2, "01")]
-                .iter()
-                .for_each(|(n, f)| oracle.told("k", "a", &first(*n, f)))
-        });
+        let unordered = judged(|oracle| [(1, "02"), (2, "01")].iter().for_each(|(n, f)| oracle.told("k", "a", &first(*n, f))));
         assert_eq!(unordered.unordered_fences, 1);
         let phantom = judged(|oracle| oracle.told("k", "a", &Verdict::Duplicate));
         assert_eq!(phantom.phantoms, 1);

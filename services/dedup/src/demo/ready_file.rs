@@ -36,8 +36,7 @@ fn describe(testbed: &Testbed) -> Value {
 /// `url` and `pids.service` are those of the first instance.
 fn region(region: &Region) -> Value {
     let first = &region.instances[0];
-    let instance =
-        |i: &dedup_testbed::Service| json!({ "name": i.name(), "url": i.url(), "pid": i.pid() });
+    let instance = |i: &dedup_testbed::Service| json!({ "name": i.name(), "url": i.url(), "pid": i.pid() });
     json!({
         "name": region.name,
         "url": first.url(),

@@ -6,8 +6,7 @@ use super::ask::Tier;
 use super::stats::Counts;
 use super::topics::Topic;
 
-const HEADER: &str =
-    "region topic      answers/s  duplicates   local    hot   warm    p50 ms   p99 ms  undecided";
+const HEADER: &str = "region topic      answers/s  duplicates   local    hot   warm    p50 ms   p99 ms  undecided";
 
 /// Prints a line. A reader that went away (`| head`) is no reason to fail: cleaning up comes first.
 pub(super) fn say(line: &str) {
@@ -24,11 +23,7 @@ pub(super) struct Screen {
 
 impl Screen {
     pub(super) fn new(regions: Vec<String>) -> Self {
-        Self {
-            regions,
-            terminal: std::io::stdout().is_terminal(),
-            drawn_lines: 0,
-        }
+        Self { regions, terminal: std::io::stdout().is_terminal(), drawn_lines: 0 }
     }
 
     /// Shows one second.
@@ -38,27 +33,16 @@ impl Screen {
             if second == 1 {
                 say(&format!("        {HEADER}"));
             }
-            return rows
-                .iter()
-                .for_each(|row| say(&format!("{second:>4} s  {row}")));
+            return rows.iter().for_each(|row| say(&format!("{second:>4} s  {row}")));
         }
-        let up = if self.drawn_lines > 0 {
-            format!("\x1b[{}A", self.drawn_lines)
-        } else {
-            String::new()
-        };
+        let up = if self.drawn_lines > 0 { format!("\x1b[{}A", self.drawn_lines) } else { String::new() };
         let title = format!("second {second}; Ctrl-C ends it");
         let lines: Vec<String> = [title, HEADER.into()].into_iter().chain(rows).collect();
         self.drawn_lines = lines.len();
         // One write, each line cleared as it is overwritten: no flicker.
-        let text: String = lines
-            .iter()
-            .map(|line| format!("\x1b[2K{line}\n"))
-            .collect();
+        let text: String = lines.iter().map(|line| format!("\x1b[2K{line}\n")).collect();
         let mut out = std::io::stdout().lock();
-        out.write_all(format!("{up}{text}").as_bytes())
-            .and_then(|()| out.flush())
-            .ok();
+        out.write_all(format!("{up}{text}").as_bytes()).and_then(|()| out.flush()).ok();
     }
 
     /// Shows the whole run.
@@ -68,14 +52,8 @@ impl Screen {
     }
 
     fn rows(&self, seconds: f64, counts: &[Counts]) -> Vec<String> {
-        let names = self
-            .regions
-            .iter()
-            .flat_map(|region| Topic::ALL.map(|topic| (region, topic)));
-        names
-            .zip(counts)
-            .map(|((region, topic), counts)| row(region, topic, seconds, counts))
-            .collect()
+        let names = self.regions.iter().flat_map(|region| Topic::ALL.map(|topic| (region, topic)));
+        names.zip(counts).map(|((region, topic), counts)| row(region, topic, seconds, counts)).collect()
     }
 }
 

@@ -36,8 +36,7 @@ impl Counts {
             in_progress: 0,
             undecided: 0,
             tiers: [0; 4],
-            latency_us: Histogram::new_with_bounds(1, LATENCY_US_MAX, 2)
-                .expect("the bounds are in order"),
+            latency_us: Histogram::new_with_bounds(1, LATENCY_US_MAX, 2).expect("the bounds are in order"),
         }
     }
 
@@ -59,13 +58,8 @@ impl Counts {
         self.replays += other.replays;
         self.in_progress += other.in_progress;
         self.undecided += other.undecided;
-        self.tiers
-            .iter_mut()
-            .zip(other.tiers)
-            .for_each(|(sum, n)| *sum += n);
-        self.latency_us
-            .add(&other.latency_us)
-            .expect("both have the same bounds");
+        self.tiers.iter_mut().zip(other.tiers).for_each(|(sum, n)| *sum += n);
+        self.latency_us.add(&other.latency_us).expect("both have the same bounds");
     }
 
     /// Answers that decided something.
@@ -104,14 +98,8 @@ struct Cell {
 
 impl Stats {
     pub(super) fn new(regions: usize) -> Self {
-        let cells = (0..regions * Topic::ALL.len()).map(|_| Cell {
-            now: Counts::new(),
-            total: Counts::new(),
-        });
-        Self {
-            regions,
-            cells: Mutex::new(cells.collect()),
-        }
+        let cells = (0..regions * Topic::ALL.len()).map(|_| Cell { now: Counts::new(), total: Counts::new() });
+        Self { regions, cells: Mutex::new(cells.collect()) }
     }
 
     /// One request's answers.
@@ -125,9 +113,7 @@ impl Stats {
         self.with(region, topic, |now| {
             let us = u64::try_from(took.as_micros()).unwrap_or(LATENCY_US_MAX);
             now.latency_us.saturating_record(us.max(1));
-            answers
-                .into_iter()
-                .for_each(|(verdict, tier)| now.decision(verdict, tier));
+            answers.into_iter().for_each(|(verdict, tier)| now.decision(verdict, tier));
         });
     }
 
@@ -155,10 +141,7 @@ impl Stats {
     }
 
     fn with(&self, region: usize, topic: Topic, change: impl FnOnce(&mut Counts)) {
-        debug_assert!(
-            region < self.regions,
-            "regions are numbered as in the testbed"
-        );
+        debug_assert!(region < self.regions, "regions are numbered as in the testbed");
         let mut cells = self.cells.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut cells[region * Topic::ALL.len() + topic as usize].now);
     }
@@ -166,9 +149,5 @@ impl Stats {
 
 #[expect(clippy::cast_precision_loss, reason = "a percentage for people")]
 fn share(part: u64, whole: u64) -> f64 {
-    if whole == 0 {
-        0.0
-    } else {
-        part as f64 / whole as f64
-    }
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }

@@ -10,10 +10,7 @@ pub(super) struct Stop(watch::Receiver<bool>);
 impl Stop {
     /// From now on a signal is a wish and no longer ends the process.
     pub(super) fn on_signals() -> std::io::Result<Self> {
-        let (mut interrupt, mut terminate) = (
-            signal(SignalKind::interrupt())?,
-            signal(SignalKind::terminate())?,
-        );
+        let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
         let (tell, told) = watch::channel(false);
         tokio::spawn(async move {
             tokio::select! {

@@ -47,13 +47,8 @@ impl Topic {
 pub(super) async fn put(testbed: &Testbed) -> anyhow::Result<()> {
     let client = Client::new(&testbed.regions()[0].instances[0].url())?;
     for topic in Topic::ALL {
-        let policy = TopicPolicy {
-            window_ms: Some(Window::Ms(topic.window_ms())),
-            ..TopicPolicy::default()
-        };
-        put_everywhere(&client, topic, &policy)
-            .await
-            .with_context(|| format!("cannot register the topic {}", topic.name()))?;
+        let policy = TopicPolicy { window_ms: Some(Window::Ms(topic.window_ms())), ..TopicPolicy::default() };
+        put_everywhere(&client, topic, &policy).await.with_context(|| format!("cannot register the topic {}", topic.name()))?;
     }
     Ok(())
 }
@@ -66,11 +61,7 @@ async fn put_everywhere(client: &Client, topic: Topic, policy: &TopicPolicy) -> 
         if put.is_everywhere() {
             return Ok(());
         }
-        ensure!(
-            Instant::now() < deadline,
-            "not in every home after {EVERYWHERE_WITHIN:?}: {:?}",
-            put.homes
-        );
+        ensure!(Instant::now() < deadline, "not in every home after {EVERYWHERE_WITHIN:?}: {:?}", put.homes);
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }

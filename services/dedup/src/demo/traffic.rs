@@ -27,20 +27,9 @@ const EMAILS_PERCENT: u32 = 20;
 ///
 /// # Errors
 /// If the consumers' books show a broken promise.
-pub(super) async fn run(
-    testbed: &Testbed,
-    rate: u32,
-    length: Option<Duration>,
-    stop: &Stop,
-) -> anyhow::Result<()> {
+pub(super) async fn run(testbed: &Testbed, rate: u32, length: Option<Duration>, stop: &Stop) -> anyhow::Result<()> {
     let world = Arc::new(World::new(testbed, Oracle::new(keys_remembered(rate)))?);
-    let mut screen = Screen::new(
-        testbed
-            .regions()
-            .iter()
-            .map(|region| region.name.clone())
-            .collect(),
-    );
+    let mut screen = Screen::new(testbed.regions().iter().map(|region| region.name.clone()).collect());
     let begun = Instant::now();
     let mut messages = JoinSet::new();
     tokio::select! {
@@ -57,9 +46,7 @@ pub(super) async fn run(
     let totals = world.stats.totals();
     screen.summary(seconds, &totals);
     let replays: u64 = totals.iter().map(|counts| counts.replays).sum();
-    say(&format!(
-        "{replays} grants whose reply was lost came back when asked for again with the same request id"
-    ));
+    say(&format!("{replays} grants whose reply was lost came back when asked for again with the same request id"));
     if let Some(why) = world.last_trouble() {
         say(&format!("last undecided: {why}"));
     }
@@ -113,8 +100,7 @@ async fn send(world: &Arc<World>, rate: u32, messages: &mut JoinSet<()>) {
 
 async fn show(world: &World, screen: &mut Screen) {
     let mut last = Instant::now();
-    let mut seconds =
-        tokio::time::interval_at(last + Duration::from_secs(1), Duration::from_secs(1));
+    let mut seconds = tokio::time::interval_at(last + Duration::from_secs(1), Duration::from_secs(1));
     for second in 1.. {
         let now = seconds.tick().await;
         screen.second(second, (now - last).as_secs_f64(), &world.stats.turn());
@@ -123,41 +109,16 @@ async fn show(world: &World, screen: &mut Screen) {
 }
 
 fn judge(found: &Findings) -> anyhow::Result<()> {
-    let Findings {
-        keys,
-        firsts,
-        takeovers,
-        completed,
-        unknown,
-        ..
-    } = found;
+    let Findings { keys, firsts, takeovers, completed, unknown, .. } = found;
     say(&format!(
         "\nThe consumers' own books: {keys} keys, {firsts} firsts ({takeovers} of them take-overs after a crash), {completed} payments completed"
     ));
-    say(&format!(
-        "  granted twice for one attempt      {:>6}",
-        found.double_firsts
-    ));
-    say(&format!(
-        "  later attempt, fence not higher    {:>6}",
-        found.unordered_fences
-    ));
-    say(&format!(
-        "  refused although nobody was first  {:>6}",
-        found.phantoms
-    ));
-    say(&format!(
-        "  completed by two attempts          {:>6}",
-        found.double_completions
-    ));
-    say(&format!(
-        "  keys with an unanswered question   {unknown:>6}  (nothing is claimed of these)"
-    ));
-    ensure!(
-        found.violations() == 0,
-        "{} promises were broken",
-        found.violations()
-    );
+    say(&format!("  granted twice for one attempt      {:>6}", found.double_firsts));
+    say(&format!("  later attempt, fence not higher    {:>6}", found.unordered_fences));
+    say(&format!("  refused although nobody was first  {:>6}", found.phantoms));
+    say(&format!("  completed by two attempts          {:>6}", found.double_completions));
+    say(&format!("  keys with an unanswered question   {unknown:>6}  (nothing is claimed of these)"));
+    ensure!(found.violations() == 0, "{} promises were broken", found.violations());
     say("Each key had exactly one first per attempt.\n");
     Ok(())
 }

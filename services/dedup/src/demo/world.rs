@@ -45,15 +45,8 @@ impl World {
             .regions()
             .iter()
             .map(|region| {
-                let instances = region
-                    .instances
-                    .iter()
-                    .map(|i| Asker::new(&i.url()))
-                    .collect::<anyhow::Result<_>>()?;
-                Ok(Place {
-                    name: region.name.clone(),
-                    instances,
-                })
+                let instances = region.instances.iter().map(|i| Asker::new(&i.url())).collect::<anyhow::Result<_>>()?;
+                Ok(Place { name: region.name.clone(), instances })
             })
             .collect();
         let places = places?;
@@ -74,11 +67,7 @@ impl World {
 
     /// Where a message is delivered again: mostly where it was before.
     pub(super) fn region_of_redelivery(&self, before: usize) -> usize {
-        if rand::random_bool(FOREIGN) {
-            self.any_region()
-        } else {
-            before
-        }
+        if rand::random_bool(FOREIGN) { self.any_region() } else { before }
     }
 
     /// Any instance of a region, as a load balancer would choose.
@@ -94,28 +83,18 @@ impl World {
             true => (region + rand::random_range(1..=others)) % self.places.len(),
             false => region,
         };
-        format!(
-            "{}:{kind}-{}",
-            self.places[home].name,
-            uuid::Uuid::new_v4().simple()
-        )
+        format!("{}:{kind}-{}", self.places[home].name, uuid::Uuid::new_v4().simple())
     }
 
     /// A click to be seen again; `None` while there are none.
     pub(super) fn recent_click(&self) -> Option<String> {
-        let recent = self
-            .recent_clicks
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let recent = self.recent_clicks.lock().unwrap_or_else(PoisonError::into_inner);
         (!recent.is_empty()).then(|| recent[rand::random_range(0..recent.len())].clone())
     }
 
     /// From now on this click may come again.
     pub(super) fn remember_click(&self, key: String) {
-        let mut recent = self
-            .recent_clicks
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut recent = self.recent_clicks.lock().unwrap_or_else(PoisonError::into_inner);
         recent.push_back(key);
         if recent.len() > RECENT_KEYS {
             recent.pop_front();
@@ -132,20 +111,14 @@ impl World {
     }
 
     /// Asks, with the same request id, until there is an answer; counts and judges it. `None`: given up.
-    pub(super) async fn ask<Fut>(
-        &self,
-        at: (usize, Topic),
-        (key, request_id): (&str, &str),
-        question: impl Fn() -> Fut,
-    ) -> Option<Answer>
+    pub(super) async fn ask<Fut>(&self, at: (usize, Topic), (key, request_id): (&str, &str), question: impl Fn() -> Fut) -> Option<Answer>
     where
         Fut: Future<Output = Result<Answer, Undecided>>,
     {
         let (answer, took) = self.persist(at, question).await.unzip();
         match (&answer, took) {
             (Some(answer), Some(took)) => {
-                self.stats
-                    .answered(at.0, at.1, took, [(&answer.verdict, answer.tier)]);
+                self.stats.answered(at.0, at.1, took, [(&answer.verdict, answer.tier)]);
                 self.oracle.told(key, request_id, &answer.verdict);
             }
             _ => self.oracle.never_told(key),
@@ -154,11 +127,7 @@ impl World {
     }
 
     /// Repeats a call until it succeeds, or cannot, or patience ends; tells how long the last one took.
-    pub(super) async fn persist<T, Fut>(
-        &self,
-        at: (usize, Topic),
-        call: impl Fn() -> Fut,
-    ) -> Option<(T, Duration)>
+    pub(super) async fn persist<T, Fut>(&self, at: (usize, Topic), call: impl Fn() -> Fut) -> Option<(T, Duration)>
     where
         Fut: Future<Output = Result<T, Undecided>>,
     {
@@ -170,9 +139,7 @@ impl World {
                 Err(undecided) => undecided,
             };
             self.trouble(at, undecided.why);
-            let pause = undecided
-                .again_after
-                .filter(|pause| Instant::now() + *pause < deadline)?;
+            let pause = undecided.again_after.filter(|pause| Instant::now() + *pause < deadline)?;
             tokio::time::sleep(pause).await;
         }
     }
@@ -180,18 +147,12 @@ impl World {
     /// Counts a question without an answer.
     pub(super) fn trouble(&self, (region, topic): (usize, Topic), why: String) {
         self.stats.undecided(region, topic);
-        *self
-            .last_trouble
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = Some(why);
+        *self.last_trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
     }
 
     /// Why the last question was not answered.
     pub(super) fn last_trouble(&self) -> Option<String> {
-        self.last_trouble
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.last_trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// No new deliveries from now on.

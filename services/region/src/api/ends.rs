@@ -19,8 +19,8 @@ use crate::parse::{lease, text_problem};
 use crate::problem::{Code, Problem};
 use crate::service::Service;
 use crate::wire::{
-    CompleteBatch, CompleteRequest, EndBatchBody, EndItem, ExtendBatch, ExtendRequest, OutcomeWord, ReleaseBatch, ReleaseRequest, ResultRequest, SettledBody,
-    time_text,
+    CompleteBatch, CompleteRequest, EndBatchBody, EndItem, ExtendBatch, ExtendRequest, OutcomeWord, ReleaseBatch, ReleaseRequest,
+    ResultRequest, SettledBody, time_text,
 };
 
 /// Ends a claim with its outcome and result. Repeating the same call is a success (`replayed`).
@@ -136,7 +136,9 @@ fn stored_result(result: &ResultRequest) -> Result<StoredResult, Problem> {
     let body = match (&result.body, &result.body_base64) {
         (Some(_), Some(_)) => return Err(Problem::field("/result/body_base64", "must not be given together with body")),
         (Some(text), None) => Some(text.clone().into_bytes()),
-        (None, Some(text)) => Some(BASE64_STANDARD.decode(text).map_err(|_| Problem::field("/result/body_base64", "is not standard base64"))?),
+        (None, Some(text)) => {
+            Some(BASE64_STANDARD.decode(text).map_err(|_| Problem::field("/result/body_base64", "is not standard base64"))?)
+        }
         (None, None) => None,
     };
     if let Some(status) = result.status
@@ -144,7 +146,9 @@ fn stored_result(result: &ResultRequest) -> Result<StoredResult, Problem> {
     {
         return Err(Problem::range("/result/status", 100, 599));
     }
-    let no_control = |pointer: &str, text: &str| if text.chars().any(char::is_control) { Err(Problem::field(pointer, "must not contain control characters")) } else { Ok(()) };
+    let no_control = |pointer: &str, text: &str| {
+        if text.chars().any(char::is_control) { Err(Problem::field(pointer, "must not contain control characters")) } else { Ok(()) }
+    };
     if let Some(media) = &result.media_type {
         no_control("/result/media_type", media)?;
     }
@@ -179,7 +183,12 @@ async fn single<E: End>(request: &HttpRequest, payload: Payload, service: &Servi
     shape(service, &token, &op, E::OP, answer).map(|body| ok(&body))
 }
 
-async fn batch<E: End, B: DeserializeOwned>(request: &HttpRequest, payload: Payload, service: &Service, items: impl FnOnce(B) -> Vec<Box<RawValue>>) -> Result<HttpResponse, Problem> {
+async fn batch<E: End, B: DeserializeOwned>(
+    request: &HttpRequest,
+    payload: Payload,
+    service: &Service,
+    items: impl FnOnce(B) -> Vec<Box<RawValue>>,
+) -> Result<HttpResponse, Problem> {
     let at = std::time::Instant::now();
     let caller = service.callers.identify(request)?;
     caller.needs(Role::Use)?;
@@ -188,7 +197,9 @@ async fn batch<E: End, B: DeserializeOwned>(request: &HttpRequest, payload: Payl
     let items = items(body::parse::<B>(&body, service.limits.json_depth)?);
     let max = service.limits.batch_items;
     if items.len() > max {
-        return Err(Problem::new(Code::BatchTooLarge, format!("a batch has at most {max} items, this one {}", items.len())).with("max", max));
+        return Err(
+            Problem::new(Code::BatchTooLarge, format!("a batch has at most {max} items, this one {}", items.len())).with("max", max)
+        );
     }
     let parse_raw = |raw: &RawValue| parse::<E>(service, &caller, &body::parse(raw.get().as_bytes(), service.limits.json_depth)?);
     let parsed: Vec<Result<(ClaimToken, FinishOp), Problem>> = items.iter().map(|raw| parse_raw(raw)).collect();
@@ -208,7 +219,13 @@ async fn batch<E: End, B: DeserializeOwned>(request: &HttpRequest, payload: Payl
     Ok(ok(&EndBatchBody { results }))
 }
 
-fn shape(service: &Service, token: &ClaimToken, op: &FinishOp, counted_op: Op, answer: Result<FinishAnswer, dedup_store::Refusal>) -> Result<SettledBody, Problem> {
+fn shape(
+    service: &Service,
+    token: &ClaimToken,
+    op: &FinishOp,
+    counted_op: Op,
+    answer: Result<FinishAnswer, dedup_store::Refusal>,
+) -> Result<SettledBody, Problem> {
     let count = |counted| service.decisions.count(&token.topic, token.home, counted_op, counted, Tier::Warm);
     match answer {
         Err(refusal) => {
@@ -218,7 +235,12 @@ fn shape(service: &Service, token: &ClaimToken, op: &FinishOp, counted_op: Op, a
         }
         Ok(FinishAnswer::Applied { record, replayed, at_ms, .. }) => {
             count(if replayed { Counted::Replayed } else { Counted::Applied });
-            let mut body = SettledBody { state: state_word(record.state), replayed, expires_at: time_text(record.expires_ms), ..SettledBody::default() };
+            let mut body = SettledBody {
+                state: state_word(record.state),
+                replayed,
+                expires_at: time_text(record.expires_ms),
+                ..SettledBody::default()
+            };
             match op {
                 FinishOp::Complete { result, .. } => {
                     body.result_stored = Some(result.as_ref().is_some_and(|r| !r.omitted));
@@ -235,13 +257,18 @@ fn shape(service: &Service, token: &ClaimToken, op: &FinishOp, counted_op: Op, a
         Ok(FinishAnswer::AlreadyCompleted { record }) => {
             count(Counted::AlreadyCompleted);
             let detail = "the claim was completed before with another outcome or result, which stands";
-            Err(Problem::new(Code::AlreadyCompleted, detail).with("state", "done").with("outcome", record.outcome.as_str()).with("fence", record.fence.to_string()))
+            Err(Problem::new(Code::AlreadyCompleted, detail)
+                .with("state", "done")
+                .with("outcome", record.outcome.as_str())
+                .with("fence", record.fence.to_string()))
         }
         Ok(FinishAnswer::LeaseLost { record, forgotten }) => {
             count(Counted::LeaseLost);
             let problem = Problem::new(Code::LeaseLost, "the fence of this token is not the current one; nothing was changed");
             Err(match record {
-                Some(record) => problem.with("state", state_word(record.state)).with("attempt", record.attempt).with("fence", record.fence.to_string()),
+                Some(record) => {
+                    problem.with("state", state_word(record.state)).with("attempt", record.attempt).with("fence", record.fence.to_string())
+                }
                 None => problem.with("state", if forgotten { "forgotten" } else { "expired" }),
             })
         }

@@ -26,7 +26,10 @@ pub async fn readyz(service: Data<Service>) -> HttpResponse {
         Phase::Serving => (HttpResponse::Ok(), "ready"),
         Phase::Draining => (HttpResponse::ServiceUnavailable(), "draining"),
     };
-    respond(status, &json!({ "status": word, "region": service.region, "instance": service.instance, "homes": homes(&service, false), "tiers": tiers(&service) }))
+    respond(
+        status,
+        &json!({ "status": word, "region": service.region, "instance": service.instance, "homes": homes(&service, false), "tiers": tiers(&service) }),
+    )
 }
 
 /// Health of every home and tier, with why and since when.
@@ -58,7 +61,11 @@ fn homes(service: &Service, why: bool) -> Value {
 }
 
 fn tiers(service: &Service) -> Value {
-    let local = service.ladder.local().health().map_or_else(|| json!({ "state": "off" }), |h| json!({ "state": "up", "entries": h.entries, "bytes": h.bytes }));
+    let local = service
+        .ladder
+        .local()
+        .health()
+        .map_or_else(|| json!({ "state": "off" }), |h| json!({ "state": "up", "entries": h.entries, "bytes": h.bytes }));
     let hot = service.ladder.hot().map_or("off", |h| if h.health().up { "up" } else { "down" });
     json!({ "local": local, "hot": { "state": hot } })
 }
@@ -91,7 +98,8 @@ pub async fn docs() -> HttpResponse {
 
 /// One problem explained.
 pub async fn problem(path: Path<String>) -> Result<HttpResponse, Problem> {
-    let code = Code::ALL.iter().find(|c| c.as_str() == path.as_str()).ok_or_else(|| Problem::new(Code::NotFound, "there is no such problem"))?;
+    let code =
+        Code::ALL.iter().find(|c| c.as_str() == path.as_str()).ok_or_else(|| Problem::new(Code::NotFound, "there is no such problem"))?;
     Ok(HttpResponse::Ok().content_type(ContentType::html()).body(problem_pages::page(*code)))
 }
 

@@ -6,10 +6,10 @@ mod questions;
 mod records;
 mod topics;
 
-pub use ends::{complete, complete_batch, extend, extend_batch, release, release_batch};
 pub use ends::{__path_complete, __path_complete_batch, __path_extend, __path_extend_batch, __path_release, __path_release_batch};
-pub use meta::{docs, healthz, metrics, not_found, openapi, problem, problems, readyz, regions};
+pub use ends::{complete, complete_batch, extend, extend_batch, release, release_batch};
 pub use meta::{__path_healthz, __path_metrics, __path_readyz, __path_regions};
+pub use meta::{docs, healthz, metrics, not_found, openapi, problem, problems, readyz, regions};
 pub use questions::{__path_check, __path_check_batch, __path_claim, __path_claim_batch};
 pub use questions::{check, check_batch, claim, claim_batch};
 pub use records::{__path_forget, __path_lookup};

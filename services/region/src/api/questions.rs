@@ -46,7 +46,12 @@ pub async fn claim(request: HttpRequest, path: Path<String>, payload: Payload, s
 /// Many checks of one topic, homes mixed; answers in request order.
 #[utoipa::path(post, path = "/v1/topics/{topic}/checks/batch", tag = "questions", params(("topic" = String, Path,)), request_body = CheckBatch,
     responses((status = 200, body = BatchBody), (status = "4XX", description = "a caller's mistake (problem+json)")))]
-pub async fn check_batch(request: HttpRequest, path: Path<String>, payload: Payload, service: Data<Service>) -> Result<HttpResponse, Problem> {
+pub async fn check_batch(
+    request: HttpRequest,
+    path: Path<String>,
+    payload: Payload,
+    service: Data<Service>,
+) -> Result<HttpResponse, Problem> {
     let begun = Begun::new(&request, payload, &service).await?;
     let batch: CheckBatch = body::parse(&begun.body, service.limits.json_depth)?;
     let policy = begun.topic(&service, &path, batch.items.len()).await?;
@@ -64,7 +69,12 @@ pub async fn check_batch(request: HttpRequest, path: Path<String>, payload: Payl
 /// Many claims of one topic, homes mixed; answers in request order.
 #[utoipa::path(post, path = "/v1/topics/{topic}/claims/batch", tag = "questions", params(("topic" = String, Path,)), request_body = ClaimBatch,
     responses((status = 200, body = BatchBody), (status = "4XX", description = "a caller's mistake (problem+json)")))]
-pub async fn claim_batch(request: HttpRequest, path: Path<String>, payload: Payload, service: Data<Service>) -> Result<HttpResponse, Problem> {
+pub async fn claim_batch(
+    request: HttpRequest,
+    path: Path<String>,
+    payload: Payload,
+    service: Data<Service>,
+) -> Result<HttpResponse, Problem> {
     let begun = Begun::new(&request, payload, &service).await?;
     let batch: ClaimBatch = body::parse(&begun.body, service.limits.json_depth)?;
     let policy = begun.topic(&service, &path, batch.items.len()).await?;
@@ -118,7 +128,14 @@ impl Begun {
         Parser { ladder: &service.ladder, limits: &service.limits, policy, header_key }
     }
 
-    async fn answer_batch(&self, service: &Service, policy: &TopicPolicy, op: Op, detail: Detail, parsed: Vec<Result<Question, Problem>>) -> HttpResponse {
+    async fn answer_batch(
+        &self,
+        service: &Service,
+        policy: &TopicPolicy,
+        op: Op,
+        detail: Detail,
+        parsed: Vec<Result<Question, Problem>>,
+    ) -> HttpResponse {
         let mut questions = Vec::with_capacity(parsed.len());
         let mut places: Vec<Result<usize, Problem>> = Vec::with_capacity(parsed.len());
         // Where each question stood in the request: what `of_index` counts in.

@@ -25,7 +25,8 @@ pub async fn lookup(request: HttpRequest, path: Path<String>, payload: Payload, 
     let asked: LookupRequest = body::parse(&body::read(&request, payload, service.limits.body_bytes).await?, service.limits.json_depth)?;
     let policy = service.topic(&caller, &path).await?;
     let ladder = &service.ladder;
-    let key = Key::parse(&asked.key, service.limits.key_bytes, policy.default_region.as_deref(), ladder.table()).map_err(|e| key_problem(&e))?;
+    let key =
+        Key::parse(&asked.key, service.limits.key_bytes, policy.default_region.as_deref(), ladder.table()).map_err(|e| key_problem(&e))?;
     let group = parse_group(asked.group.as_deref())?;
     let refused = |refusal| service.refused(&caller, &policy.topic, refusal);
     let looked = ladder.lookup(&policy.topic, &group, &key, deadline).await.map_err(refused)?;
@@ -75,7 +76,8 @@ pub async fn forget(request: HttpRequest, path: Path<String>, payload: Payload, 
     let asked: ForgetRequest = body::parse(&body::read(&request, payload, service.limits.body_bytes).await?, service.limits.json_depth)?;
     let policy = service.topic(&caller, &path).await?;
     let ladder = &service.ladder;
-    let key = Key::parse(&asked.key, service.limits.key_bytes, policy.default_region.as_deref(), ladder.table()).map_err(|e| key_problem(&e))?;
+    let key =
+        Key::parse(&asked.key, service.limits.key_bytes, policy.default_region.as_deref(), ladder.table()).map_err(|e| key_problem(&e))?;
     let group = parse_group(asked.group.as_deref())?;
     if asked.reason.trim().is_empty() {
         return Err(Problem::field("/reason", "must not be empty"));

@@ -27,7 +27,8 @@ pub async fn put(request: HttpRequest, path: Path<String>, payload: Payload, ser
     caller.needs_topic(&topic)?;
     let spec = spec(&service, &asked)?;
     let if_version = if_match(&request)?;
-    let done = service.ladder.topics().put(PutTopic { topic: topic.clone(), spec, if_version }, deadline).await.map_err(|e| topics_problem(&e))?;
+    let done =
+        service.ladder.topics().put(PutTopic { topic: topic.clone(), spec, if_version }, deadline).await.map_err(|e| topics_problem(&e))?;
     service.decisions.know(&topic);
     let body = TopicPutBody { version: done.policy.version, homes: applied(done.homes) };
     let all = body.homes.values().all(|h| *h == "applied");
@@ -44,10 +45,12 @@ fn spec(service: &Service, asked: &TopicPut) -> Result<TopicSpec, Problem> {
     };
     let window = parse_window(asked.window_ms, limits)?;
     let lease_max_ms = match asked.lease_max_ms {
-        Some(ms) => lease(ms, limits.lease_ms_min, limits.lease_ms_max).map_err(|_| Problem::range("/lease_max_ms", limits.lease_ms_min, limits.lease_ms_max))?,
+        Some(ms) => lease(ms, limits.lease_ms_min, limits.lease_ms_max)
+            .map_err(|_| Problem::range("/lease_max_ms", limits.lease_ms_min, limits.lease_ms_max))?,
         None => limits.lease_ms_max,
     };
-    let lease_ms = lease(asked.lease_ms.unwrap_or(LEASE_MS.min(lease_max_ms.unsigned_abs())), limits.lease_ms_min, lease_max_ms).map_err(at("/lease_ms"))?;
+    let lease_ms = lease(asked.lease_ms.unwrap_or(LEASE_MS.min(lease_max_ms.unsigned_abs())), limits.lease_ms_min, lease_max_ms)
+        .map_err(at("/lease_ms"))?;
     let keep_key = match asked.keep_key.as_deref() {
         None => KeepKey::Open,
         Some(word) => KeepKey::parse(word).ok_or_else(|| Problem::field("/keep_key", "must be open, always or never"))?,
@@ -56,7 +59,9 @@ fn spec(service: &Service, asked: &TopicPut) -> Result<TopicSpec, Problem> {
         let table = service.ladder.table();
         if table.home_of(prefix).is_err() {
             let known: Vec<&str> = table.known_prefixes();
-            return Err(Problem::new(Code::UnknownRegion, "default_region is no known prefix").with("pointer", "/default_region").with("known", known));
+            return Err(Problem::new(Code::UnknownRegion, "default_region is no known prefix")
+                .with("pointer", "/default_region")
+                .with("known", known));
         }
     }
     Ok(TopicSpec { window, lease_ms, lease_max_ms, keep_key, default_region: asked.default_region.clone() })
@@ -80,7 +85,9 @@ pub async fn list(request: HttpRequest, service: Data<Service>) -> Result<HttpRe
     let caller = service.callers.identify(&request)?;
     caller.needs(Role::Use)?;
     let topics = service.ladder.topics().list().await;
-    Ok(ok(&TopicsBody { topics: topics.into_iter().filter(|(p, _)| caller.may_use(&p.topic)).map(|(p, homes)| shape(&p, homes)).collect() }))
+    Ok(ok(&TopicsBody {
+        topics: topics.into_iter().filter(|(p, _)| caller.may_use(&p.topic)).map(|(p, homes)| shape(&p, homes)).collect(),
+    }))
 }
 
 /// Deletes a topic whose records are all past their windows.
@@ -116,8 +123,12 @@ fn if_match(request: &HttpRequest) -> Result<Option<i64>, Problem> {
 fn topics_problem(error: &TopicsError) -> Problem {
     match error {
         TopicsError::NotFound => Problem::new(Code::TopicNotFound, "there is no such topic"),
-        TopicsError::VersionDiffers { current } => Problem::new(Code::VersionDiffers, format!("the version is {current}")).with("version", *current),
-        TopicsError::InUse { homes } => Problem::new(Code::TopicInUse, "its records are not all past their windows").with("homes", homes.clone()),
+        TopicsError::VersionDiffers { current } => {
+            Problem::new(Code::VersionDiffers, format!("the version is {current}")).with("version", *current)
+        }
+        TopicsError::InUse { homes } => {
+            Problem::new(Code::TopicInUse, "its records are not all past their windows").with("homes", homes.clone())
+        }
         TopicsError::Refused(refusal) => Problem::refusal(*refusal),
     }
 }

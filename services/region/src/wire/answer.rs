@@ -204,7 +204,6 @@ impl PreviousBody {
     }
 }
 
-
 /// How a batch went.
 #[derive(Debug, Default, Serialize, ToSchema)]
 pub struct Counts {

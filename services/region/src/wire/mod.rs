@@ -8,7 +8,8 @@ mod topics;
 
 pub use answer::{AnswerBody, Asked, BatchBody, BatchItem, Counts, ResultBody};
 pub use ends::{
-    CompleteBatch, CompleteRequest, EndBatchBody, EndItem, ExtendBatch, ExtendRequest, OutcomeWord, ReleaseBatch, ReleaseRequest, ResultRequest, SettledBody,
+    CompleteBatch, CompleteRequest, EndBatchBody, EndItem, ExtendBatch, ExtendRequest, OutcomeWord, ReleaseBatch, ReleaseRequest,
+    ResultRequest, SettledBody,
 };
 pub use questions::{CheckBatch, CheckItem, ClaimBatch, ClaimItem, Detail, WindowWord};
 pub use records::{CacheBody, ForgetBody, ForgetRequest, HomeBody, LookupBody, LookupRequest, RecordBody};

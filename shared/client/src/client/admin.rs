@@ -13,8 +13,7 @@ impl Client {
     /// # Errors
     /// See [`Error`].
     pub async fn put_topic(&self, topic: &str, policy: &TopicPolicy) -> Result<PutTopic> {
-        self.answer(self.put(&["v1", "topics", topic], policy)?)
-            .await
+        self.answer(self.put(&["v1", "topics", topic], policy)?).await
     }
 
     /// A topic's policy.
@@ -22,8 +21,7 @@ impl Client {
     /// # Errors
     /// Code `topic-not-found`; see [`Error`].
     pub async fn get_topic(&self, topic: &str) -> Result<TopicView> {
-        self.answer(self.call(Method::GET, &["v1", "topics", topic], Repeat::Always)?)
-            .await
+        self.answer(self.call(Method::GET, &["v1", "topics", topic], Repeat::Always)?).await
     }
 
     /// Deletes a topic.
@@ -31,11 +29,7 @@ impl Client {
     /// # Errors
     /// Code `topic-in-use` while it has live records; see [`Error`].
     pub async fn delete_topic(&self, topic: &str) -> Result<()> {
-        let call = self.call(
-            Method::DELETE,
-            &["v1", "topics", topic],
-            Repeat::IfNotApplied,
-        )?;
+        let call = self.call(Method::DELETE, &["v1", "topics", topic], Repeat::IfNotApplied)?;
         self.send(&call).await.map(drop)
     }
 
@@ -44,8 +38,7 @@ impl Client {
     /// # Errors
     /// See [`Error`].
     pub async fn list_topics(&self) -> Result<Topics> {
-        self.answer(self.call(Method::GET, &["v1", "topics"], Repeat::Always)?)
-            .await
+        self.answer(self.call(Method::GET, &["v1", "topics"], Repeat::Always)?).await
     }
 
     /// Health per home and tier, as the service tells it.
@@ -53,8 +46,7 @@ impl Client {
     /// # Errors
     /// See [`Error`].
     pub async fn regions(&self) -> Result<Value> {
-        self.answer(self.call(Method::GET, &["v1", "regions"], Repeat::Always)?)
-            .await
+        self.answer(self.call(Method::GET, &["v1", "regions"], Repeat::Always)?).await
     }
 
     /// Whether the instance can answer. Where it has an admin listener, make a client of that address.
@@ -62,15 +54,9 @@ impl Client {
     /// # Errors
     /// No reply, or one that is no readiness report.
     pub async fn readyz(&self) -> Result<Readiness> {
-        let (status, body, _) = self
-            .exchange(&self.call(Method::GET, &["readyz"], Repeat::Always)?)
-            .await?;
-        let report = serde_json::from_slice(&body)
-            .map_err(|error| Error::Decode(format!("{status}: {error}")))?;
-        Ok(Readiness {
-            ready: status.is_success(),
-            report,
-        })
+        let (status, body, _) = self.exchange(&self.call(Method::GET, &["readyz"], Repeat::Always)?).await?;
+        let report = serde_json::from_slice(&body).map_err(|error| Error::Decode(format!("{status}: {error}")))?;
+        Ok(Readiness { ready: status.is_success(), report })
     }
 
     /// The metrics in Prometheus' text format. Where the instance has an admin listener, make a client of that address.
@@ -78,9 +64,7 @@ impl Client {
     /// # Errors
     /// See [`Error`].
     pub async fn metrics_text(&self) -> Result<String> {
-        let body = self
-            .send(&self.call(Method::GET, &["metrics"], Repeat::Always)?)
-            .await?;
+        let body = self.send(&self.call(Method::GET, &["metrics"], Repeat::Always)?).await?;
         String::from_utf8(body.into()).map_err(|error| Error::Decode(error.to_string()))
     }
 }

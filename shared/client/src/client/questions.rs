@@ -5,9 +5,7 @@ use serde::Serialize;
 use super::Client;
 use super::send::Repeat;
 use crate::wire::request::Identified;
-use crate::{
-    Answer, Batch, BatchAnswer, CheckRequest, ClaimRequest, Forgotten, Lookup, RecordRef, Result,
-};
+use crate::{Answer, Batch, BatchAnswer, CheckRequest, ClaimRequest, Forgotten, Lookup, RecordRef, Result};
 
 impl Client {
     /// "Am I the first?", in one step: a first marks the key done.
@@ -15,11 +13,7 @@ impl Client {
     /// # Errors
     /// See [`Error`](crate::Error); so for all calls.
     pub async fn check(&self, topic: &str, request: &CheckRequest) -> Result<Answer> {
-        let call = self.post(
-            &["v1", "topics", topic, "checks"],
-            &request.identified(),
-            Repeat::Always,
-        )?;
+        let call = self.post(&["v1", "topics", topic, "checks"], &request.identified(), Repeat::Always)?;
         self.answer(call).await
     }
 
@@ -27,16 +21,8 @@ impl Client {
     ///
     /// # Errors
     /// Of the call as a whole; an item's problem is in its place.
-    pub async fn check_batch(
-        &self,
-        topic: &str,
-        batch: &Batch<CheckRequest>,
-    ) -> Result<BatchAnswer> {
-        let call = self.post(
-            &["v1", "topics", topic, "checks", "batch"],
-            &identified(batch),
-            Repeat::Always,
-        )?;
+    pub async fn check_batch(&self, topic: &str, batch: &Batch<CheckRequest>) -> Result<BatchAnswer> {
+        let call = self.post(&["v1", "topics", topic, "checks", "batch"], &identified(batch), Repeat::Always)?;
         self.answer(call).await
     }
 
@@ -45,11 +31,7 @@ impl Client {
     /// # Errors
     /// See [`Error`](crate::Error).
     pub async fn claim(&self, topic: &str, request: &ClaimRequest) -> Result<Answer> {
-        let call = self.post(
-            &["v1", "topics", topic, "claims"],
-            &request.identified(),
-            Repeat::Always,
-        )?;
+        let call = self.post(&["v1", "topics", topic, "claims"], &request.identified(), Repeat::Always)?;
         self.answer(call.waiting(request.wait_ms)).await
     }
 
@@ -57,16 +39,8 @@ impl Client {
     ///
     /// # Errors
     /// Of the call as a whole; an item's problem is in its place.
-    pub async fn claim_batch(
-        &self,
-        topic: &str,
-        batch: &Batch<ClaimRequest>,
-    ) -> Result<BatchAnswer> {
-        let call = self.post(
-            &["v1", "topics", topic, "claims", "batch"],
-            &identified(batch),
-            Repeat::Always,
-        )?;
+    pub async fn claim_batch(&self, topic: &str, batch: &Batch<ClaimRequest>) -> Result<BatchAnswer> {
+        let call = self.post(&["v1", "topics", topic, "claims", "batch"], &identified(batch), Repeat::Always)?;
         let wait_ms = batch.items.iter().filter_map(|item| item.wait_ms).max();
         self.answer(call.waiting(wait_ms)).await
     }
@@ -76,11 +50,7 @@ impl Client {
     /// # Errors
     /// See [`Error`](crate::Error).
     pub async fn lookup(&self, topic: &str, record: &RecordRef) -> Result<Lookup> {
-        let call = self.post(
-            &["v1", "topics", topic, "records", "lookup"],
-            record,
-            Repeat::Always,
-        )?;
+        let call = self.post(&["v1", "topics", topic, "records", "lookup"], record, Repeat::Always)?;
         self.answer(call).await
     }
 
@@ -89,11 +59,7 @@ impl Client {
     /// # Errors
     /// See [`Error`](crate::Error).
     pub async fn forget(&self, topic: &str, record: &RecordRef) -> Result<Forgotten> {
-        let call = self.post(
-            &["v1", "topics", topic, "records", "forget"],
-            record,
-            Repeat::IfNotApplied,
-        )?;
+        let call = self.post(&["v1", "topics", topic, "records", "forget"], record, Repeat::IfNotApplied)?;
         self.answer(call).await
     }
 }
@@ -103,10 +69,6 @@ fn identified<T: Identified + Serialize>(batch: &Batch<T>) -> Batch<T> {
     Batch {
         group: batch.group.clone(),
         detail: batch.detail,
-        items: batch
-            .items
-            .iter()
-            .map(|item| item.identified().into_owned())
-            .collect(),
+        items: batch.items.iter().map(|item| item.identified().into_owned()).collect(),
     }
 }

@@ -36,54 +36,28 @@ pub(super) struct Call {
 
 impl Call {
     pub fn waiting(self, extra_ms: Option<u64>) -> Self {
-        Self {
-            timeout: self.timeout + Duration::from_millis(extra_ms.unwrap_or(0)),
-            ..self
-        }
+        Self { timeout: self.timeout + Duration::from_millis(extra_ms.unwrap_or(0)), ..self }
     }
 }
 
 impl Client {
-    pub(super) fn post<B: Serialize>(
-        &self,
-        path: &[&str],
-        body: &B,
-        repeat: Repeat,
-    ) -> Result<Call> {
+    pub(super) fn post<B: Serialize>(&self, path: &[&str], body: &B, repeat: Repeat) -> Result<Call> {
         let body = serde_json::to_vec(body).map_err(|error| Error::Argument(error.to_string()))?;
-        Ok(Call {
-            body: Some(body.into()),
-            ..self.call(Method::POST, path, repeat)?
-        })
+        Ok(Call { body: Some(body.into()), ..self.call(Method::POST, path, repeat)? })
     }
 
     pub(super) fn put<B: Serialize>(&self, path: &[&str], body: &B) -> Result<Call> {
-        Ok(Call {
-            method: Method::PUT,
-            ..self.post(path, body, Repeat::Always)?
-        })
+        Ok(Call { method: Method::PUT, ..self.post(path, body, Repeat::Always)? })
     }
 
     pub(super) fn call(&self, method: Method, path: &[&str], repeat: Repeat) -> Result<Call> {
         // A URL swallows such segments, and the call would land elsewhere.
-        if let Some(bad) = path
-            .iter()
-            .find(|segment| matches!(**segment, "" | "." | ".."))
-        {
+        if let Some(bad) = path.iter().find(|segment| matches!(**segment, "" | "." | "..")) {
             return Err(Error::Argument(format!("{bad:?} is no name")));
         }
         let mut url = self.base.clone();
-        url.path_segments_mut()
-            .map_err(|()| Error::Argument("base_url: it takes no path".to_owned()))?
-            .pop_if_empty()
-            .extend(path);
-        Ok(Call {
-            method,
-            url,
-            body: None,
-            timeout: self.timeout,
-            repeat,
-        })
+        url.path_segments_mut().map_err(|()| Error::Argument("base_url: it takes no path".to_owned()))?.pop_if_empty().extend(path);
+        Ok(Call { method, url, body: None, timeout: self.timeout, repeat })
     }
 
     /// Sends and reads a JSON answer.
@@ -104,51 +78,28 @@ impl Client {
                 return Err(error);
             }
             left -= 1;
-            let wait_ms = error
-                .problem()
-                .and_then(|problem| problem.retry_after_ms)
-                .unwrap_or(RETRY_WAIT_MS);
+            let wait_ms = error.problem().and_then(|problem| problem.retry_after_ms).unwrap_or(RETRY_WAIT_MS);
             tokio::time::sleep(Duration::from_millis(wait_ms.min(RETRY_WAIT_MS_MAX))).await;
         }
     }
 
     async fn attempt(&self, call: &Call) -> Result<Bytes> {
         let (status, body, retry_after_ms) = self.exchange(call).await?;
-        if status.is_success() {
-            Ok(body)
-        } else {
-            Err(Error::Problem(Box::new(problem(
-                status,
-                &body,
-                retry_after_ms,
-            ))))
-        }
+        if status.is_success() { Ok(body) } else { Err(Error::Problem(Box::new(problem(status, &body, retry_after_ms)))) }
     }
 
     /// Sends once; the status is not judged.
     pub(super) async fn exchange(&self, call: &Call) -> Result<(StatusCode, Bytes, Option<u64>)> {
-        let mut request = self
-            .http
-            .request(call.method.clone(), call.url.clone())
-            .timeout(call.timeout);
+        let mut request = self.http.request(call.method.clone(), call.url.clone()).timeout(call.timeout);
         if let Some(authorization) = &self.authorization {
             request = request.header(AUTHORIZATION, authorization);
         }
         if let Some(body) = &call.body {
-            request = request
-                .header(CONTENT_TYPE, "application/json")
-                .body(body.clone());
+            request = request.header(CONTENT_TYPE, "application/json").body(body.clone());
         }
         let response = request.send().await?;
-        let seconds = response
-            .headers()
-            .get(RETRY_AFTER)
-            .and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-        Ok((
-            response.status(),
-            response.bytes().await?,
-            seconds.map(|seconds| seconds.saturating_mul(1_000)),
-        ))
+        let seconds = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+        Ok((response.status(), response.bytes().await?, seconds.map(|seconds| seconds.saturating_mul(1_000))))
     }
 }
 
@@ -156,23 +107,17 @@ impl Client {
 fn problem(status: StatusCode, body: &[u8], retry_after_ms: Option<u64>) -> Problem {
     let mut problem = serde_json::from_slice::<Problem>(body).unwrap_or_default();
     problem.status = status.as_u16();
-    problem.title = problem
-        .title
-        .or_else(|| status.canonical_reason().map(str::to_owned));
+    problem.title = problem.title.or_else(|| status.canonical_reason().map(str::to_owned));
     problem.retry_after_ms = problem.retry_after_ms.or(retry_after_ms);
     problem
 }
 
 fn may_repeat(error: &Error, repeat: Repeat) -> bool {
     match (error, repeat) {
-        (Error::Http(error), Repeat::Always) => {
-            error.is_connect() || error.is_timeout() || error.is_request() || error.is_body()
-        }
+        (Error::Http(error), Repeat::Always) => error.is_connect() || error.is_timeout() || error.is_request() || error.is_body(),
         (Error::Http(error), Repeat::IfNotApplied) => error.is_connect(),
         (Error::Problem(problem), Repeat::Always) => problem.may_retry(),
-        (Error::Problem(problem), Repeat::IfNotApplied) => {
-            problem.may_retry() && problem.applied == Some(Applied::No)
-        }
+        (Error::Problem(problem), Repeat::IfNotApplied) => problem.may_retry() && problem.applied == Some(Applied::No),
         (Error::Decode(_) | Error::Argument(_), _) => false,
     }
 }

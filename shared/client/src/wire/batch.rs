@@ -23,11 +23,7 @@ impl<T> Batch<T> {
     /// The items with nothing in common.
     #[must_use]
     pub fn new(items: Vec<T>) -> Self {
-        Self {
-            group: None,
-            detail: None,
-            items,
-        }
+        Self { group: None, detail: None, items }
     }
 }
 

@@ -21,10 +21,7 @@ pub struct RecordRef {
 impl RecordRef {
     /// The record of `key` in the default group.
     pub fn new(key: impl Into<String>) -> Self {
-        Self {
-            key: key.into(),
-            ..Self::default()
-        }
+        Self { key: key.into(), ..Self::default() }
     }
 }
 

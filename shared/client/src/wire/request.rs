@@ -56,20 +56,14 @@ pub struct ClaimRequest {
 impl CheckRequest {
     /// A question about `key`, everything else by default.
     pub fn new(key: impl Into<String>) -> Self {
-        Self {
-            key: key.into(),
-            ..Self::default()
-        }
+        Self { key: key.into(), ..Self::default() }
     }
 }
 
 impl ClaimRequest {
     /// A claim of `key`, everything else by default.
     pub fn new(key: impl Into<String>) -> Self {
-        Self {
-            key: key.into(),
-            ..Self::default()
-        }
+        Self { key: key.into(), ..Self::default() }
     }
 }
 
@@ -83,10 +77,7 @@ impl Identified for CheckRequest {
     fn identified(&self) -> Cow<'_, Self> {
         match self.request_id {
             Some(_) => Cow::Borrowed(self),
-            None => Cow::Owned(Self {
-                request_id: Some(new_request_id()),
-                ..self.clone()
-            }),
+            None => Cow::Owned(Self { request_id: Some(new_request_id()), ..self.clone() }),
         }
     }
 }
@@ -95,10 +86,7 @@ impl Identified for ClaimRequest {
     fn identified(&self) -> Cow<'_, Self> {
         match self.request_id {
             Some(_) => Cow::Borrowed(self),
-            None => Cow::Owned(Self {
-                request_id: Some(new_request_id()),
-                ..self.clone()
-            }),
+            None => Cow::Owned(Self { request_id: Some(new_request_id()), ..self.clone() }),
         }
     }
 }
@@ -132,10 +120,7 @@ impl<'de> Deserialize<'de> for Window {
         match Raw::deserialize(deserializer)? {
             Raw::Ms(ms) => Ok(Self::Ms(ms)),
             Raw::Word(word) if word == "forever" => Ok(Self::Forever),
-            Raw::Word(word) => Err(de::Error::invalid_value(
-                de::Unexpected::Str(&word),
-                &"milliseconds or \"forever\"",
-            )),
+            Raw::Word(word) => Err(de::Error::invalid_value(de::Unexpected::Str(&word), &"milliseconds or \"forever\"")),
         }
     }
 }

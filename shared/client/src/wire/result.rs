@@ -31,19 +31,10 @@ pub struct StoredResult {
 impl StoredResult {
     /// A result with this body: as text if it is UTF-8, else in base64.
     pub fn from_bytes(media_type: impl Into<String>, bytes: &[u8]) -> Self {
-        let result = Self {
-            media_type: Some(media_type.into()),
-            ..Self::default()
-        };
+        let result = Self { media_type: Some(media_type.into()), ..Self::default() };
         match std::str::from_utf8(bytes) {
-            Ok(text) => Self {
-                body: Some(text.to_owned()),
-                ..result
-            },
-            Err(_) => Self {
-                body_base64: Some(STANDARD.encode(bytes)),
-                ..result
-            },
+            Ok(text) => Self { body: Some(text.to_owned()), ..result },
+            Err(_) => Self { body_base64: Some(STANDARD.encode(bytes)), ..result },
         }
     }
 
@@ -54,10 +45,7 @@ impl StoredResult {
     pub fn bytes(&self) -> Result<Option<Vec<u8>>> {
         match (&self.body, &self.body_base64) {
             (Some(text), _) => Ok(Some(text.clone().into_bytes())),
-            (None, Some(text)) => STANDARD
-                .decode(text)
-                .map(Some)
-                .map_err(|error| Error::Decode(format!("body_base64: {error}"))),
+            (None, Some(text)) => STANDARD.decode(text).map(Some).map_err(|error| Error::Decode(format!("body_base64: {error}"))),
             (None, None) => Ok(None),
         }
     }

@@ -57,9 +57,7 @@ impl TopicPattern {
     /// Whether `topic` is meant.
     #[must_use]
     pub fn matches(&self, topic: &str) -> bool {
-        self.0
-            .strip_suffix('*')
-            .map_or(self.0 == topic, |start| topic.starts_with(start))
+        self.0.strip_suffix('*').map_or(self.0 == topic, |start| topic.starts_with(start))
     }
 
     /// The pattern as written.
@@ -85,23 +83,11 @@ pub(super) fn check(raw: Vec<RawCaller>, check: &mut Checker) -> Vec<CallerConfi
     for (at, raw) in raw.into_iter().enumerate() {
         let path = format!("callers[{at}]");
         if let Some(first) = names.insert(raw.name.clone(), at) {
-            check.note(
-                format!("{path}.name"),
-                format!(
-                    "{:?} is the name of callers[{first}] already; names are unique",
-                    raw.name
-                ),
-            );
+            check.note(format!("{path}.name"), format!("{:?} is the name of callers[{first}] already; names are unique", raw.name));
         }
         let caller = raw.check(&path, check);
-        if let Some(first) = caller
-            .as_ref()
-            .and_then(|caller| tokens.insert(caller.token_sha256, at))
-        {
-            check.note(
-                format!("{path}.token_sha256"),
-                format!("is the token of callers[{first}] already; each caller has its own"),
-            );
+        if let Some(first) = caller.as_ref().and_then(|caller| tokens.insert(caller.token_sha256, at)) {
+            check.note(format!("{path}.token_sha256"), format!("is the token of callers[{first}] already; each caller has its own"));
         }
         callers.extend(caller);
     }
@@ -114,31 +100,20 @@ impl RawCaller {
         let token = hex_32(&self.token_sha256);
         if token.is_none() {
             // Not quoted: somebody may have put the token itself here.
-            check.note(
-                format!("{path}.token_sha256"),
-                "is required: the SHA-256 of the bearer token, 64 hexadecimal digits",
-            );
+            check.note(format!("{path}.token_sha256"), "is required: the SHA-256 of the bearer token, 64 hexadecimal digits");
         }
         let role = match self.role.as_str() {
             "use" => Some(Role::Use),
             "operate" => Some(Role::Operate),
             "admin" => Some(Role::Admin),
             other => {
-                check.note(
-                    format!("{path}.role"),
-                    format!("{other:?} is not allowed; it is \"use\", \"operate\" or \"admin\""),
-                );
+                check.note(format!("{path}.role"), format!("{other:?} is not allowed; it is \"use\", \"operate\" or \"admin\""));
                 None
             }
         };
         let topics = self.topics.unwrap_or_else(|| vec!["*".to_owned()]);
         for topic in topics.iter().filter(|topic| *topic != "*") {
-            check.name(
-                &format!("{path}.topics"),
-                topic.strip_suffix('*').unwrap_or(topic),
-                249,
-                LABEL,
-            );
+            check.name(&format!("{path}.topics"), topic.strip_suffix('*').unwrap_or(topic), 249, LABEL);
         }
         Some(CallerConfig {
             name: self.name,

@@ -13,20 +13,11 @@ pub(super) struct Checker {
 
 impl Checker {
     pub fn note(&mut self, field: impl Into<String>, message: impl Into<String>) {
-        self.errors.push(ConfigError {
-            field: field.into(),
-            message: message.into(),
-        });
+        self.errors.push(ConfigError { field: field.into(), message: message.into() });
     }
 
     /// A whole number within `allowed`, or `default` where absent.
-    pub fn number<T>(
-        &mut self,
-        field: &str,
-        value: Option<i64>,
-        default: T,
-        allowed: RangeInclusive<T>,
-    ) -> T
+    pub fn number<T>(&mut self, field: &str, value: Option<i64>, default: T, allowed: RangeInclusive<T>) -> T
     where
         T: TryFrom<i64> + PartialOrd + Display + Copy,
     {
@@ -34,14 +25,7 @@ impl Checker {
         match T::try_from(value) {
             Ok(number) if allowed.contains(&number) => number,
             _ => {
-                self.note(
-                    field,
-                    format!(
-                        "{value} is out of range; allowed is {}..={}",
-                        allowed.start(),
-                        allowed.end()
-                    ),
-                );
+                self.note(field, format!("{value} is out of range; allowed is {}..={}", allowed.start(), allowed.end()));
                 default
             }
         }
@@ -50,19 +34,12 @@ impl Checker {
     /// A name of 1 to `max` bytes, all of which `allowed` accepts; `alphabet` names them in the message.
     pub fn name(&mut self, field: &str, value: &str, max: usize, (alphabet, allowed): Alphabet) {
         if value.is_empty() || value.len() > max || !value.bytes().all(allowed) {
-            self.note(
-                field,
-                format!("{value:?} is not allowed; it takes 1 to {max} characters of {alphabet}"),
-            );
+            self.note(field, format!("{value:?} is not allowed; it takes 1 to {max} characters of {alphabet}"));
         }
     }
 
     pub fn finish<T>(self, value: T) -> Result<T, ConfigErrors> {
-        if self.errors.is_empty() {
-            Ok(value)
-        } else {
-            Err(ConfigErrors(self.errors))
-        }
+        if self.errors.is_empty() { Ok(value) } else { Err(ConfigErrors(self.errors)) }
     }
 }
 
@@ -70,14 +47,10 @@ impl Checker {
 pub(super) type Alphabet = (&'static str, fn(u8) -> bool);
 
 /// Names of regions and homes: also part of environment variables, so no dots.
-pub(super) const REGION: Alphabet = ("a-z 0-9 -", |byte| {
-    byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-'
-});
+pub(super) const REGION: Alphabet = ("a-z 0-9 -", |byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
 
 /// Names in labels, prefixes of keys, topics.
-pub(super) const LABEL: Alphabet = ("A-Z a-z 0-9 . _ -", |byte| {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-')
-});
+pub(super) const LABEL: Alphabet = ("A-Z a-z 0-9 . _ -", |byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'));
 
 /// 64 hexadecimal digits as 32 bytes.
 pub(super) fn hex_32(text: &str) -> Option<[u8; 32]> {

@@ -24,23 +24,14 @@ pub struct ConfigErrors(pub Vec<ConfigError>);
 
 impl ConfigErrors {
     pub(super) fn one(field: impl Into<String>, message: impl Into<String>) -> Self {
-        Self(vec![ConfigError {
-            field: field.into(),
-            message: message.into(),
-        }])
+        Self(vec![ConfigError { field: field.into(), message: message.into() }])
     }
 
     /// A file that is no TOML of ours. The parser's own `Display` quotes the line, which may hold a password somebody put
     /// there by mistake; so only its message and the line's number are kept.
     pub(super) fn syntax(text: &str, path: &str, error: &toml::de::Error) -> Self {
-        let line = error.span().map_or(1, |span| {
-            1 + text[..span.start.min(text.len())].matches('\n').count()
-        });
-        let field = if path.is_empty() || path == "." {
-            format!("line {line}")
-        } else {
-            format!("{path} (line {line})")
-        };
+        let line = error.span().map_or(1, |span| 1 + text[..span.start.min(text.len())].matches('\n').count());
+        let field = if path.is_empty() || path == "." { format!("line {line}") } else { format!("{path} (line {line})") };
         Self::one(field, error.message().trim())
     }
 }

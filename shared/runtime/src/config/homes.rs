@@ -30,10 +30,7 @@ impl HomeConfig {
     /// The environment variable that holds this home's password: `DEDUP_HOME_<NAME>_PASSWORD`, upper case, `-` as `_`.
     #[must_use]
     pub fn password_env(&self) -> String {
-        format!(
-            "DEDUP_HOME_{}_PASSWORD",
-            self.name.to_ascii_uppercase().replace('-', "_")
-        )
+        format!("DEDUP_HOME_{}_PASSWORD", self.name.to_ascii_uppercase().replace('-', "_"))
     }
 }
 
@@ -48,32 +45,18 @@ pub(super) struct RawHome {
     queue_items: Option<i64>,
 }
 
-pub(super) fn check(
-    raw: Vec<RawHome>,
-    own_region: &str,
-    env: &impl Fn(&str) -> Option<String>,
-    check: &mut Checker,
-) -> Vec<HomeConfig> {
+pub(super) fn check(raw: Vec<RawHome>, own_region: &str, env: &impl Fn(&str) -> Option<String>, check: &mut Checker) -> Vec<HomeConfig> {
     let mut names = BTreeMap::new();
     let mut prefixes = BTreeMap::new();
     let mut homes = Vec::with_capacity(raw.len());
     for (at, raw) in raw.into_iter().enumerate() {
         let path = format!("homes[{at}]");
         if let Some(first) = names.insert(raw.name.clone(), at) {
-            check.note(
-                format!("{path}.name"),
-                format!(
-                    "{:?} is the name of homes[{first}] already; names are unique",
-                    raw.name
-                ),
-            );
+            check.note(format!("{path}.name"), format!("{:?} is the name of homes[{first}] already; names are unique", raw.name));
         }
         for prefix in &raw.prefixes {
             if let Some(first) = prefixes.insert(prefix.clone(), at) {
-                check.note(
-                    format!("{path}.prefixes"),
-                    format!("{prefix:?} is owned by homes[{first}] already; a prefix has one home"),
-                );
+                check.note(format!("{path}.prefixes"), format!("{prefix:?} is owned by homes[{first}] already; a prefix has one home"));
             }
         }
         homes.push(raw.check(&path, env, check));
@@ -86,19 +69,11 @@ pub(super) fn check(
 }
 
 impl RawHome {
-    fn check(
-        self,
-        path: &str,
-        env: &impl Fn(&str) -> Option<String>,
-        check: &mut Checker,
-    ) -> HomeConfig {
+    fn check(self, path: &str, env: &impl Fn(&str) -> Option<String>, check: &mut Checker) -> HomeConfig {
         check.name(&format!("{path}.name"), &self.name, 32, REGION);
         check.name(&format!("{path}.region"), &self.region, 32, REGION);
         if self.prefixes.is_empty() {
-            check.note(
-                format!("{path}.prefixes"),
-                "is required: at least one prefix, each 1 to 32 characters of A-Z a-z 0-9 . _ -",
-            );
+            check.note(format!("{path}.prefixes"), "is required: at least one prefix, each 1 to 32 characters of A-Z a-z 0-9 . _ -");
         }
         for prefix in &self.prefixes {
             check.name(&format!("{path}.prefixes"), prefix, 32, LABEL);
@@ -110,12 +85,7 @@ impl RawHome {
             postgres: self.postgres,
             password: None,
             connections: check.number(&format!("{path}.connections"), self.connections, 4, 1..=32),
-            queue_items: check.number(
-                &format!("{path}.queue_items"),
-                self.queue_items,
-                20_000,
-                1..=1_000_000,
-            ),
+            queue_items: check.number(&format!("{path}.queue_items"), self.queue_items, 20_000, 1..=1_000_000),
         };
         let password_env = home.password_env();
         if let Err(why) = postgres(&home.postgres, &password_env) {
@@ -132,15 +102,9 @@ fn postgres(text: &str, password_env: &str) -> Result<(), String> {
     if text.trim().is_empty() {
         return Err(format!("is required; {SHAPE}"));
     }
-    let keywords =
-        keywords(text).ok_or_else(|| format!("is not in keyword=value form; {SHAPE}"))?;
-    if keywords
-        .iter()
-        .any(|keyword| keyword.eq_ignore_ascii_case("password"))
-    {
-        return Err(format!(
-            "must not contain a password; set it in the environment as {password_env}"
-        ));
+    let keywords = keywords(text).ok_or_else(|| format!("is not in keyword=value form; {SHAPE}"))?;
+    if keywords.iter().any(|keyword| keyword.eq_ignore_ascii_case("password")) {
+        return Err(format!("must not contain a password; set it in the environment as {password_env}"));
     }
     for needed in ["host", "user", "dbname"] {
         if !keywords.iter().any(|keyword| keyword == needed) {
@@ -157,11 +121,7 @@ fn keywords(text: &str) -> Option<Vec<String>> {
     while !rest.is_empty() {
         let (keyword, value) = rest.split_once('=')?;
         let keyword = keyword.trim_end();
-        if keyword.is_empty()
-            || !keyword
-                .bytes()
-                .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
-        {
+        if keyword.is_empty() || !keyword.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_') {
             return None;
         }
         keywords.push(keyword.to_owned());

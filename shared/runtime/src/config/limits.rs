@@ -62,67 +62,22 @@ impl RawLimits {
     pub fn check(self, check: &mut Checker) -> LimitsConfig {
         let limits = LimitsConfig {
             key_bytes: check.number("limits.key_bytes", self.key_bytes, 512, 1..=512),
-            request_id_bytes: check.number(
-                "limits.request_id_bytes",
-                self.request_id_bytes,
-                128,
-                1..=128,
-            ),
+            request_id_bytes: check.number("limits.request_id_bytes", self.request_id_bytes, 128, 1..=128),
             owner_bytes: check.number("limits.owner_bytes", self.owner_bytes, 128, 1..=128),
             batch_items: check.number("limits.batch_items", self.batch_items, 1_000, 1..=1_000),
-            body_bytes: check.number(
-                "limits.body_bytes",
-                self.body_bytes,
-                1 << 20,
-                1_024..=1 << 26,
-            ),
-            result_bytes: check.number(
-                "limits.result_bytes",
-                self.result_bytes,
-                1 << 16,
-                0..=1 << 20,
-            ),
+            body_bytes: check.number("limits.body_bytes", self.body_bytes, 1 << 20, 1_024..=1 << 26),
+            result_bytes: check.number("limits.result_bytes", self.result_bytes, 1 << 16, 0..=1 << 20),
             note_bytes: check.number("limits.note_bytes", self.note_bytes, 4_096, 0..=4_096),
             json_depth: check.number("limits.json_depth", self.json_depth, 16, 4..=128),
             lease_ms_min: check.number("limits.lease_ms_min", self.lease_ms_min, 1_000, 1..=DAY_MS),
-            lease_ms_max: check.number(
-                "limits.lease_ms_max",
-                self.lease_ms_max,
-                DAY_MS,
-                1..=DAY_MS,
-            ),
-            window_ms_min: check.number(
-                "limits.window_ms_min",
-                self.window_ms_min,
-                1_000,
-                1..=365 * DAY_MS,
-            ),
-            window_ms_max: check.number(
-                "limits.window_ms_max",
-                self.window_ms_max,
-                365 * DAY_MS,
-                1..=365 * DAY_MS,
-            ),
-            open_connections: check.number(
-                "limits.open_connections",
-                self.open_connections,
-                25_000,
-                1..=1_000_000,
-            ),
-            header_timeout_ms: check.number(
-                "limits.header_timeout_ms",
-                self.header_timeout_ms,
-                5_000,
-                100..=60_000,
-            ),
+            lease_ms_max: check.number("limits.lease_ms_max", self.lease_ms_max, DAY_MS, 1..=DAY_MS),
+            window_ms_min: check.number("limits.window_ms_min", self.window_ms_min, 1_000, 1..=365 * DAY_MS),
+            window_ms_max: check.number("limits.window_ms_max", self.window_ms_max, 365 * DAY_MS, 1..=365 * DAY_MS),
+            open_connections: check.number("limits.open_connections", self.open_connections, 25_000, 1..=1_000_000),
+            header_timeout_ms: check.number("limits.header_timeout_ms", self.header_timeout_ms, 5_000, 100..=60_000),
         };
         in_order(check, "lease_ms", limits.lease_ms_min, limits.lease_ms_max);
-        in_order(
-            check,
-            "window_ms",
-            limits.window_ms_min,
-            limits.window_ms_max,
-        );
+        in_order(check, "window_ms", limits.window_ms_min, limits.window_ms_max);
         limits
     }
 }
@@ -136,9 +91,6 @@ impl Default for LimitsConfig {
 
 fn in_order(check: &mut Checker, name: &str, min: u64, max: u64) {
     if min > max {
-        check.note(
-            format!("limits.{name}_min"),
-            format!("{min} is above limits.{name}_max, which is {max}"),
-        );
+        check.note(format!("limits.{name}_min"), format!("{min} is above limits.{name}_max, which is {max}"));
     }
 }

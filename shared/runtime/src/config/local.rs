@@ -19,8 +19,6 @@ pub(super) struct RawLocal {
 
 impl RawLocal {
     pub fn check(self, check: &mut Checker) -> LocalConfig {
-        LocalConfig {
-            bytes: check.number("local.bytes", self.bytes, 64 << 20, 0..=1 << 40),
-        }
+        LocalConfig { bytes: check.number("local.bytes", self.bytes, 64 << 20, 0..=1 << 40) }
     }
 }

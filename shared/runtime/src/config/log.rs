@@ -18,10 +18,7 @@ pub struct LogConfig {
 
 impl Default for LogConfig {
     fn default() -> Self {
-        Self {
-            level: "info".to_owned(),
-            format: LogFormat::Json,
-        }
+        Self { level: "info".to_owned(), format: LogFormat::Json }
     }
 }
 
@@ -46,17 +43,17 @@ impl RawLog {
         let default = LogConfig::default();
         let level = self.level.unwrap_or(default.level);
         if !is_filter(&level) {
-            check.note("log.level", format!("{level:?} is not allowed; write one of {LEVELS:?} or directives like \"info,dedup_store=debug\""));
+            check.note(
+                "log.level",
+                format!("{level:?} is not allowed; write one of {LEVELS:?} or directives like \"info,dedup_store=debug\""),
+            );
         }
         let format = match self.format.as_deref() {
             None => default.format,
             Some("json") => LogFormat::Json,
             Some("text") => LogFormat::Text,
             Some(other) => {
-                check.note(
-                    "log.format",
-                    format!("{other:?} is not allowed; it is \"json\" or \"text\""),
-                );
+                check.note("log.format", format!("{other:?} is not allowed; it is \"json\" or \"text\""));
                 default.format
             }
         };

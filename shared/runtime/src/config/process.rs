@@ -31,58 +31,33 @@ pub struct ProcessConfig {
 pub(super) fn check(raw: &RawConfig, check: &mut Checker) -> ProcessConfig {
     let region = raw.region.clone().unwrap_or_default();
     if raw.region.is_none() {
-        check.note(
-            "region",
-            "is required: the region this instance serves, 1 to 32 characters of a-z 0-9 -",
-        );
+        check.note("region", "is required: the region this instance serves, 1 to 32 characters of a-z 0-9 -");
     } else {
         check.name("region", &region, 32, REGION);
     }
-    let instance = raw
-        .instance
-        .clone()
-        .unwrap_or_else(|| format!("{region}-1"));
+    let instance = raw.instance.clone().unwrap_or_else(|| format!("{region}-1"));
     if raw.instance.is_some() {
         check.name("instance", &instance, 64, LABEL);
     }
-    let listen = raw
-        .listen
-        .as_deref()
-        .and_then(|text| address("listen", text, check))
-        .unwrap_or(LISTEN_DEFAULT);
+    let listen = raw.listen.as_deref().and_then(|text| address("listen", text, check)).unwrap_or(LISTEN_DEFAULT);
     if !listen.ip().is_loopback() && raw.callers.is_empty() {
-        check.note("listen", format!("{listen}: without authentication the service binds to loopback only; add [[callers]] or listen on 127.0.0.1"));
-    }
-    let admin_listen = raw
-        .admin_listen
-        .as_deref()
-        .and_then(|text| address("admin_listen", text, check));
-    if admin_listen == Some(listen) && listen.port() != 0 {
         check.note(
-            "admin_listen",
-            format!("{listen} is `listen` already; take another port or leave the setting out"),
+            "listen",
+            format!("{listen}: without authentication the service binds to loopback only; add [[callers]] or listen on 127.0.0.1"),
         );
+    }
+    let admin_listen = raw.admin_listen.as_deref().and_then(|text| address("admin_listen", text, check));
+    if admin_listen == Some(listen) && listen.port() != 0 {
+        check.note("admin_listen", format!("{listen} is `listen` already; take another port or leave the setting out"));
     }
     ProcessConfig {
         region,
         instance,
         listen,
         admin_listen,
-        http_workers: check
-            .number("http_workers", raw.http_workers, 2_u16, 0..=256)
-            .into(),
-        request_deadline_ms: check.number(
-            "request_deadline_ms",
-            raw.request_deadline_ms,
-            5_000,
-            100..=60_000,
-        ),
-        shutdown_grace_ms: check.number(
-            "shutdown_grace_ms",
-            raw.shutdown_grace_ms,
-            30_000,
-            0..=600_000,
-        ),
+        http_workers: check.number("http_workers", raw.http_workers, 2_u16, 0..=256).into(),
+        request_deadline_ms: check.number("request_deadline_ms", raw.request_deadline_ms, 5_000, 100..=60_000),
+        shutdown_grace_ms: check.number("shutdown_grace_ms", raw.shutdown_grace_ms, 30_000, 0..=600_000),
         allow_weak_durability: raw.allow_weak_durability.unwrap_or(false),
     }
 }
@@ -90,12 +65,7 @@ pub(super) fn check(raw: &RawConfig, check: &mut Checker) -> ProcessConfig {
 fn address(field: &str, text: &str, check: &mut Checker) -> Option<SocketAddr> {
     let address = text.parse().ok();
     if address.is_none() {
-        check.note(
-            field,
-            format!(
-                "{text:?} is no address; write ip:port, for example 127.0.0.1:8080 or [::1]:8080"
-            ),
-        );
+        check.note(field, format!("{text:?} is no address; write ip:port, for example 127.0.0.1:8080 or [::1]:8080"));
     }
     address
 }

@@ -31,17 +31,14 @@ pub(super) struct RawRedis {
 impl RawRedis {
     pub fn check(self, env: &impl Fn(&str) -> Option<String>, check: &mut Checker) -> RedisConfig {
         // The text is never quoted: a password may stand in it.
-        let rest = self
-            .url
-            .strip_prefix("redis://")
-            .or_else(|| self.url.strip_prefix("rediss://"));
+        let rest = self.url.strip_prefix("redis://").or_else(|| self.url.strip_prefix("rediss://"));
         match rest {
-            None | Some("") => check.note(
-                "redis.url",
-                "write redis://host:port, or rediss://host:port for TLS",
-            ),
+            None | Some("") => check.note("redis.url", "write redis://host:port, or rediss://host:port for TLS"),
             Some(rest) if rest.contains('@') => {
-                check.note("redis.url", format!("must not contain a user or password; set the password in the environment as {PASSWORD_ENV}"));
+                check.note(
+                    "redis.url",
+                    format!("must not contain a user or password; set the password in the environment as {PASSWORD_ENV}"),
+                );
             }
             Some(_) => {}
         }
@@ -49,12 +46,7 @@ impl RawRedis {
             url: self.url,
             password: env(PASSWORD_ENV).map(SecretString::from),
             timeout_ms: check.number("redis.timeout_ms", self.timeout_ms, 20, 1..=1_000),
-            ttl_ms_max: check.number(
-                "redis.ttl_ms_max",
-                self.ttl_ms_max,
-                86_400_000,
-                1_000..=2_592_000_000,
-            ),
+            ttl_ms_max: check.number("redis.ttl_ms_max", self.ttl_ms_max, 86_400_000, 1_000..=2_592_000_000),
         }
     }
 }

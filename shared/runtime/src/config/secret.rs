@@ -25,20 +25,11 @@ impl Clone for DeploymentSecret {
     }
 }
 
-pub(super) fn check(
-    env: &impl Fn(&str) -> Option<String>,
-    check: &mut Checker,
-) -> Option<DeploymentSecret> {
+pub(super) fn check(env: &impl Fn(&str) -> Option<String>, check: &mut Checker) -> Option<DeploymentSecret> {
     let text = env(SECRET_ENV)?;
     let bytes = hex_32(&text);
     if bytes.is_none() {
-        check.note(
-            SECRET_ENV,
-            format!(
-                "must be 64 hexadecimal digits (32 bytes); it has {} characters",
-                text.chars().count()
-            ),
-        );
+        check.note(SECRET_ENV, format!("must be 64 hexadecimal digits (32 bytes); it has {} characters", text.chars().count()));
     }
     bytes.map(|bytes| DeploymentSecret(SecretBox::new(Box::new(bytes))))
 }

@@ -3,9 +3,7 @@
 use opentelemetry_sdk::metrics::{Instrument, InstrumentKind};
 
 /// Times of answers and round trips, seconds: a quarter of a millisecond to a second.
-const LATENCY_SECONDS: [f64; 12] = [
-    0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
-];
+const LATENCY_SECONDS: [f64; 12] = [0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0];
 
 /// How old duplicates are, seconds: the bounds are windows users choose from.
 const DUPLICATE_AGE_SECONDS: [f64; 16] = [
@@ -28,9 +26,7 @@ const DUPLICATE_AGE_SECONDS: [f64; 16] = [
 ];
 
 /// Items in a batch: powers of two, as batches are cut at 512.
-const BATCH_ITEMS: [f64; 11] = [
-    1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1_024.0,
-];
+const BATCH_ITEMS: [f64; 11] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1_024.0];
 
 const HOUR: f64 = 3_600.0;
 const DAY: f64 = 24.0 * HOUR;

@@ -311,7 +311,13 @@ fn items<W: Work>(entries: Vec<Entry<W>>) -> impl Iterator<Item = Item<W>> {
 }
 
 /// Hands out the answers of a call that worked.
-async fn took<W: Work>(home: &Arc<Home>, entries: Vec<Entry<W>>, called: Called<Vec<Reply<W::Answer>>>, again: &mut Vec<Item<W>>, held: &mut Vec<Item<W>>) {
+async fn took<W: Work>(
+    home: &Arc<Home>,
+    entries: Vec<Entry<W>>,
+    called: Called<Vec<Reply<W::Answer>>>,
+    again: &mut Vec<Item<W>>,
+    held: &mut Vec<Item<W>>,
+) {
     let Some(replies) = called.answers else {
         // The home did nothing, and says why.
         let refusal = match called.status.as_str() {

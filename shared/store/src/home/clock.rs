@@ -29,7 +29,9 @@ impl HomeClock {
         let offset = home_ms - self.since_base(sent);
         let now = self.since_base(Instant::now());
         let old = self.offset.load(Ordering::Relaxed);
-        if offset <= old || old == i64::MIN || now - self.set_at.load(Ordering::Relaxed) > FRESH_MS {
+        // A bound below a time the home has already shown is wrong: its clock stepped forward.
+        let contradicted = old != i64::MIN && old + now + 2 < home_ms;
+        if offset <= old || old == i64::MIN || contradicted || now - self.set_at.load(Ordering::Relaxed) > FRESH_MS {
             self.offset.store(offset, Ordering::Relaxed);
             self.set_at.store(now, Ordering::Relaxed);
         }
@@ -62,9 +64,12 @@ mod tests {
         clock.learn(1_000_000, sent);
         let bound = clock.bound_ms().expect("learnt");
         assert!((1_000_000..1_000_100).contains(&bound), "{bound}");
-        // A reply that took long bounds more loosely and does not replace a fresh one; a home clock that stepped back does.
-        clock.learn(1_000_000 + 5_000, sent);
-        assert!(clock.bound_ms().expect("learnt") < 1_000_100);
+        // A reply that took long bounds more loosely and does not replace a fresh one; a home clock that stepped does.
+        std::thread::sleep(Duration::from_millis(30));
+        clock.learn(1_000_010, sent);
+        assert!(clock.bound_ms().expect("learnt") < 1_000_000 + i64::try_from(sent.elapsed().as_millis()).expect("short") + 5);
+        clock.learn(1_005_000, sent);
+        assert!(clock.bound_ms().expect("learnt") >= 1_005_000, "a step forward is followed at once");
         clock.learn(900_000, sent);
         assert!(clock.bound_ms().expect("learnt") < 900_100);
     }

@@ -53,7 +53,8 @@ impl Forgets {
         if !self.loaded.load(Ordering::Acquire) {
             return false;
         }
-        self.len.load(Ordering::Acquire) == 0 || self.by_digest.read().expect("no panic while held").get(digest).is_none_or(|(pos, _)| *pos <= as_of)
+        self.len.load(Ordering::Acquire) == 0
+            || self.by_digest.read().expect("no panic while held").get(digest).is_none_or(|(pos, _)| *pos <= as_of)
     }
 }
 

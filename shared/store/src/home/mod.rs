@@ -214,7 +214,8 @@ impl Home {
     }
 
     fn set_topics(&self, rows: Vec<TopicRow>) {
-        let copies = rows.into_iter().map(|row| (row.policy.topic.clone(), TopicCopy { policy: Arc::new(row.policy.clone()), row })).collect();
+        let copies =
+            rows.into_iter().map(|row| (row.policy.topic.clone(), TopicCopy { policy: Arc::new(row.policy.clone()), row })).collect();
         self.topics.store(Arc::new(copies));
         *self.topics_loaded.lock().expect("no panic while held") = Some(Instant::now());
     }
@@ -246,7 +247,9 @@ impl Home {
             return Err(Refusal::not_applied(RefusalKind::HomeUnavailable));
         };
         let left = deadline.saturating_duration_since(Instant::now());
-        let done = tokio::time::timeout(left, call(line.client(), &known.identity)).await.unwrap_or_else(|_| Err(CallError::Unknown("no reply in time".into())));
+        let done = tokio::time::timeout(left, call(line.client(), &known.identity))
+            .await
+            .unwrap_or_else(|_| Err(CallError::Unknown("no reply in time".into())));
         self.lines.done(&line, done.is_ok());
         done.map_err(|error| {
             tracing::warn!(home = %self.spec.name, error = %error, "a call to the home failed");
@@ -271,7 +274,15 @@ impl Home {
     }
 
     /// Forgets one record in the home; its log carries it to every cache.
-    pub async fn forget(&self, digest: Digest, actor: &str, topic: &str, group: &str, reason: &str, deadline: Instant) -> Result<bool, Refusal> {
+    pub async fn forget(
+        &self,
+        digest: Digest,
+        actor: &str,
+        topic: &str,
+        group: &str,
+        reason: &str,
+        deadline: Instant,
+    ) -> Result<bool, Refusal> {
         let done = self.direct(deadline, async |client, who| call_forget(client, who, digest, actor, topic, group, reason).await).await?;
         let Some((removed, pos)) = done else {
             return Err(Refusal::not_applied(RefusalKind::HomeUnavailable));

@@ -51,7 +51,12 @@ impl Work for Decide {
         0
     }
 
-    async fn call(client: &deadpool_postgres::Client, who: &Identity, not_after_ms: i64, asks: &[&Ask]) -> Result<Called<Vec<Reply<Answer>>>, CallError> {
+    async fn call(
+        client: &deadpool_postgres::Client,
+        who: &Identity,
+        not_after_ms: i64,
+        asks: &[&Ask],
+    ) -> Result<Called<Vec<Reply<Answer>>>, CallError> {
         let called = call_decide(client, who, not_after_ms, asks).await?;
         let basis = Basis { as_of: called.as_of, timeline: called.timeline };
         let answers = called.answers.map(|mut facts| {
@@ -63,7 +68,15 @@ impl Work for Decide {
 
     fn follow(leader: &Answer, ask: &Ask) -> Option<Answer> {
         let question = ask.question();
-        let mut answer = answer_of(judge(&leader.record, &question, leader.at_ms), &leader.record, &question, leader.at_ms, Tier::Warm, leader.basis, leader.digest)?;
+        let mut answer = answer_of(
+            judge(&leader.record, &question, leader.at_ms),
+            &leader.record,
+            &question,
+            leader.at_ms,
+            Tier::Warm,
+            leader.basis,
+            leader.digest,
+        )?;
         answer.owner.clone_from(&leader.owner);
         Some(answer)
     }

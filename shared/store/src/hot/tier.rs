@@ -62,7 +62,12 @@ const PUTS_A_TRIP: usize = 256;
 
 impl HotTier {
     /// Starts a tier; connecting happens in the background. `Err` only for a URL that cannot be understood.
-    pub fn start(settings: &HotSettings, secret: Secret, metrics: StoreMetrics, stop: CancellationToken) -> Result<Self, redis::RedisError> {
+    pub fn start(
+        settings: &HotSettings,
+        secret: Secret,
+        metrics: StoreMetrics,
+        stop: CancellationToken,
+    ) -> Result<Self, redis::RedisError> {
         let mut info: redis::ConnectionInfo = redis::IntoConnectionInfo::into_connection_info(settings.url.as_str())?;
         if let Some(password) = &settings.password {
             let with_password = info.redis_settings().clone().set_password(password.expose_secret());

@@ -113,7 +113,13 @@ mod tests {
     use dedup_core::Outcome;
 
     fn value() -> Cached {
-        let result = StoredResult { status: Some(201), media_type: Some("a/b".into()), headers: "{}".into(), body: Some((0..=255).collect()), omitted: false };
+        let result = StoredResult {
+            status: Some(201),
+            media_type: Some("a/b".into()),
+            headers: "{}".into(),
+            body: Some((0..=255).collect()),
+            omitted: false,
+        };
         Cached {
             record: Arc::new(Record {
                 fence: Fence(9),

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use dedup_core::{Digest, Fingerprint, Outcome, Record, StoredResult, Window};
 use deadpool_postgres::Client;
+use dedup_core::{Digest, Fingerprint, Outcome, Record, StoredResult, Window};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
@@ -59,7 +59,12 @@ fn unreadable(error: tokio_postgres::Error) -> CallError {
 }
 
 /// Asks for a batch of different digests, sorted by digest.
-pub async fn call_decide(client: &Client, who: &Identity, not_after_ms: i64, asks: &[&Ask]) -> Result<Called<HashMap<Digest, Decided>>, CallError> {
+pub async fn call_decide(
+    client: &Client,
+    who: &Identity,
+    not_after_ms: i64,
+    asks: &[&Ask],
+) -> Result<Called<HashMap<Digest, Decided>>, CallError> {
     let n = asks.len();
     let mut topics: Vec<(&str, i64)> = Vec::with_capacity(1);
     let (mut digests, mut topic, mut claim, mut request, mut fp, mut window, mut lease) = (
@@ -161,7 +166,8 @@ fn read_decided(row: &Row) -> Result<Called<HashMap<Digest, Decided>>, tokio_pos
         let record = facts.record(i, &mut results).map(Arc::new);
         let decided = match (kind, record) {
             (1, Some(record)) => {
-                let previous = extras.as_mut().and_then(|e| e.previous.as_mut()).and_then(|p| p.remove(&digest.0.to_string())).map(Box::new);
+                let previous =
+                    extras.as_mut().and_then(|e| e.previous.as_mut()).and_then(|p| p.remove(&digest.0.to_string())).map(Box::new);
                 Decided::Granted { record, previous, at_ms }
             }
             (2, Some(record)) => Decided::Renewed { record, at_ms },
@@ -197,7 +203,12 @@ fn read_results(row: &Row) -> Result<HashMap<Digest, Arc<StoredResult>>, tokio_p
 
 /// Ends or prolongs a batch of claims: one kind of operation, different digests, sorted by digest. Answers in the same order; `None`
 /// for one that is held by somebody's open transaction.
-pub async fn call_finish(client: &Client, who: &Identity, not_after_ms: i64, asks: &[&Finish]) -> Result<Called<Vec<Option<FinishAnswer>>>, CallError> {
+pub async fn call_finish(
+    client: &Client,
+    who: &Identity,
+    not_after_ms: i64,
+    asks: &[&Finish],
+) -> Result<Called<Vec<Option<FinishAnswer>>>, CallError> {
     let op = match asks.first().map(|a| &a.op) {
         Some(FinishOp::Complete { .. }) => "complete",
         Some(FinishOp::Release { .. }) => "release",
@@ -206,7 +217,8 @@ pub async fn call_finish(client: &Client, who: &Identity, not_after_ms: i64, ask
     let digests: Vec<Uuid> = asks.iter().map(|a| a.token.digest.0).collect();
     let fences: Vec<i64> = asks.iter().map(|a| a.token.fence.0).collect();
     let failed: Vec<bool> = asks.iter().map(|a| matches!(a.op, FinishOp::Complete { outcome: Outcome::Failed, .. })).collect();
-    let lease: Vec<i64> = asks.iter().map(|a| if let FinishOp::Extend { lease_ms: Some(ms), .. } = a.op { ms } else { a.topic_lease_ms }).collect();
+    let lease: Vec<i64> =
+        asks.iter().map(|a| if let FinishOp::Extend { lease_ms: Some(ms), .. } = a.op { ms } else { a.topic_lease_ms }).collect();
     let notes: Vec<Option<&str>> = asks
         .iter()
         .map(|a| match &a.op {
@@ -214,8 +226,10 @@ pub async fn call_finish(client: &Client, who: &Identity, not_after_ms: i64, ask
             FinishOp::Complete { .. } => None,
         })
         .collect();
-    let results: Vec<Option<&Arc<StoredResult>>> = asks.iter().map(|a| if let FinishOp::Complete { result, .. } = &a.op { result.as_ref() } else { None }).collect();
-    let hash: Vec<Option<Uuid>> = asks.iter().map(|a| if let FinishOp::Complete { result_hash, .. } = a.op { result_hash } else { None }).collect();
+    let results: Vec<Option<&Arc<StoredResult>>> =
+        asks.iter().map(|a| if let FinishOp::Complete { result, .. } = &a.op { result.as_ref() } else { None }).collect();
+    let hash: Vec<Option<Uuid>> =
+        asks.iter().map(|a| if let FinishOp::Complete { result_hash, .. } = a.op { result_hash } else { None }).collect();
     let status: Vec<Option<i32>> = results.iter().map(|r| r.and_then(|r| r.status).map(i32::from)).collect();
     let omitted: Vec<Option<bool>> = results.iter().map(|r| r.map(|r| r.omitted)).collect();
     let media: Vec<Option<&str>> = results.iter().map(|r| r.and_then(|r| r.media_type.as_deref())).collect();
@@ -253,7 +267,10 @@ fn read_finished(row: &Row, results: &[Option<&Arc<StoredResult>>]) -> Result<Ca
         let facts = Facts::read(row)?;
         let outcomes: Vec<String> = array(row, "outcome")?;
         let forgotten: Vec<bool> = array(row, "forgotten")?;
-        let basis = Basis { as_of: row.try_get::<_, Option<i64>>("as_of")?.unwrap_or_default(), timeline: row.try_get::<_, Option<i32>>("timeline")?.unwrap_or_default() };
+        let basis = Basis {
+            as_of: row.try_get::<_, Option<i64>>("as_of")?.unwrap_or_default(),
+            timeline: row.try_get::<_, Option<i32>>("timeline")?.unwrap_or_default(),
+        };
         let answer = |(i, outcome): (usize, &String)| {
             // The result of a completion is the one just given (it is equal if the home says `replayed`).
             let mut given: HashMap<_, _> = facts.digest(i).zip(results[i].cloned()).into_iter().collect();
@@ -280,7 +297,9 @@ fn read_finished(row: &Row, results: &[Option<&Arc<StoredResult>>]) -> Result<Ca
 
 /// Reads one record without claiming.
 pub async fn call_lookup(client: &Client, who: &Identity, digest: Digest) -> Result<Called<Looked>, CallError> {
-    let row = one(client, "SELECT * FROM dedup.lookup_v1($1, $2, $3) /* dedup: lookup */", &[&who.home_id, &who.secret_id.as_slice(), &digest.0]).await?;
+    let row =
+        one(client, "SELECT * FROM dedup.lookup_v1($1, $2, $3) /* dedup: lookup */", &[&who.home_id, &who.secret_id.as_slice(), &digest.0])
+            .await?;
     read_lookup(&row).map_err(unreadable)
 }
 
@@ -315,11 +334,25 @@ fn read_lookup(row: &Row) -> Result<Called<Looked>, tokio_postgres::Error> {
         looked.owner = row.try_get("owner")?;
         looked.note = row.try_get("note")?;
     }
-    Ok(Called { answers: (status == "ok").then_some(looked), status, as_of: row.try_get("as_of")?, timeline: row.try_get("timeline")?, home_ms })
+    Ok(Called {
+        answers: (status == "ok").then_some(looked),
+        status,
+        as_of: row.try_get("as_of")?,
+        timeline: row.try_get("timeline")?,
+        home_ms,
+    })
 }
 
 /// Forgets one record; answers whether a live one was removed, and the position in the forget log.
-pub async fn call_forget(client: &Client, who: &Identity, digest: Digest, actor: &str, topic: &str, group: &str, reason: &str) -> Result<Option<(bool, i64)>, CallError> {
+pub async fn call_forget(
+    client: &Client,
+    who: &Identity,
+    digest: Digest,
+    actor: &str,
+    topic: &str,
+    group: &str,
+    reason: &str,
+) -> Result<Option<(bool, i64)>, CallError> {
     let row = one(
         client,
         "SELECT * FROM dedup.forget_v1($1, $2, $3, $4, $5, $6, $7) /* dedup: forget */",

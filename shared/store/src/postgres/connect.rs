@@ -91,7 +91,10 @@ pub async fn ask_home(target: &PgTarget) -> Result<Option<super::Hello>, Connect
     super::hello::call_hello(&client).await.map_err(ConnectError::Connect)
 }
 
-type Connection = tokio_postgres::Connection<tokio_postgres::Socket, <MakeRustlsConnect as tokio_postgres::tls::MakeTlsConnect<tokio_postgres::Socket>>::Stream>;
+type Connection = tokio_postgres::Connection<
+    tokio_postgres::Socket,
+    <MakeRustlsConnect as tokio_postgres::tls::MakeTlsConnect<tokio_postgres::Socket>>::Stream,
+>;
 
 async fn connect(target: &PgTarget) -> Result<(Client, Connection), ConnectError> {
     // The driver's own timeout covers the TCP connect only; a stalled server accepts and then says nothing.

@@ -85,7 +85,11 @@ pub(crate) async fn call_hello(client: &impl GenericClient) -> Result<Option<Hel
     use tokio_postgres::error::SqlState;
     let row = match client.query_one("SELECT * FROM dedup.hello_v1() /* dedup: hello */", &[]).await {
         Ok(row) => row,
-        Err(e) if e.code().is_some_and(|c| [SqlState::INVALID_SCHEMA_NAME, SqlState::UNDEFINED_FUNCTION, SqlState::INSUFFICIENT_PRIVILEGE].contains(c)) => {
+        Err(e)
+            if e.code().is_some_and(|c| {
+                [SqlState::INVALID_SCHEMA_NAME, SqlState::UNDEFINED_FUNCTION, SqlState::INSUFFICIENT_PRIVILEGE].contains(c)
+            }) =>
+        {
             return Ok(None);
         }
         Err(e) => return Err(e),
@@ -111,7 +115,14 @@ pub(crate) async fn call_hello(client: &impl GenericClient) -> Result<Option<Hel
 }
 
 /// Everything that is wrong with a home, against what the table of homes says. `secret_id`: ours, if known.
-pub fn check_home(hello: &Hello, name: &str, region: &str, prefixes: &[String], secret_id: Option<[u8; 8]>, allow_weak: bool) -> Vec<HomeProblem> {
+pub fn check_home(
+    hello: &Hello,
+    name: &str,
+    region: &str,
+    prefixes: &[String],
+    secret_id: Option<[u8; 8]>,
+    allow_weak: bool,
+) -> Vec<HomeProblem> {
     let mut problems = Vec::new();
     if hello.name != name || hello.region != region {
         problems.push(HomeProblem::WrongHome { found: hello.name.clone(), region: hello.region.clone(), expected: name.to_owned() });

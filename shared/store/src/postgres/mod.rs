@@ -9,10 +9,10 @@ mod rows;
 mod topic_calls;
 
 pub(crate) use calls::{Called, Decided, Identity, call_decide, call_finish, call_forget, call_forgets, call_lookup, call_pulse};
-pub(crate) use connect::{Feed, Line, Lines, open_feed};
 pub use connect::{ConnectError, PgTarget, ask_home, connect_once};
-pub use hello::{CLIENT_VERSION, Hello, HomeProblem, check_home};
+pub(crate) use connect::{Feed, Line, Lines, open_feed};
 pub(crate) use hello::call_hello;
-pub use migrate::{Migrated, MigrateError, SCHEMA_VERSION, migrate};
+pub use hello::{CLIENT_VERSION, Hello, HomeProblem, check_home};
+pub use migrate::{MigrateError, Migrated, SCHEMA_VERSION, migrate};
 pub(crate) use outcome::CallError;
 pub(crate) use topic_calls::{TopicRow, call_put_topic, call_topic_in_use, call_topics};

@@ -35,9 +35,10 @@ pub fn classify(error: &tokio_postgres::Error) -> CallError {
     let refused = |again| CallError::NotApplied { code: code.code().to_owned(), message: db.message().to_owned(), again };
     match code {
         // The server ended the session, or could not tell: the commit may have happened.
-        &SqlState::ADMIN_SHUTDOWN | &SqlState::CRASH_SHUTDOWN | &SqlState::IDLE_SESSION_TIMEOUT | &SqlState::T_R_STATEMENT_COMPLETION_UNKNOWN => {
-            CallError::Unknown(db.to_string())
-        }
+        &SqlState::ADMIN_SHUTDOWN
+        | &SqlState::CRASH_SHUTDOWN
+        | &SqlState::IDLE_SESSION_TIMEOUT
+        | &SqlState::T_R_STATEMENT_COMPLETION_UNKNOWN => CallError::Unknown(db.to_string()),
         c if c.code().starts_with("08") => CallError::Unknown(db.to_string()),
         // The session was refused before any statement ran.
         &SqlState::TOO_MANY_CONNECTIONS | &SqlState::CANNOT_CONNECT_NOW => CallError::NotSent(db.to_string()),

@@ -70,7 +70,16 @@ impl Facts {
 
 /// A record from its columns; `None` for a state this program does not know.
 #[expect(clippy::too_many_arguments, reason = "the columns of one row, named at each call")]
-pub fn record(fence: i64, request: i64, fingerprint: i32, first_seen: i64, expires: i64, ends: i64, meta: i32, result: Option<Arc<StoredResult>>) -> Option<Record> {
+pub fn record(
+    fence: i64,
+    request: i64,
+    fingerprint: i32,
+    first_seen: i64,
+    expires: i64,
+    ends: i64,
+    meta: i32,
+    result: Option<Arc<StoredResult>>,
+) -> Option<Record> {
     let (state, outcome, one_shot, has_result, attempt) = Record::unpack_meta(meta)?;
     // A result is known of and not there any more: say so rather than pretend there was none.
     let gone = || Arc::new(StoredResult { status: None, media_type: None, headers: "{}".into(), body: None, omitted: true });

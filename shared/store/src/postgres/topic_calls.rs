@@ -1,7 +1,7 @@
 //! Calls about topics.
 
-use dedup_core::{KeepKey, Topic, TopicPolicy, Window};
 use deadpool_postgres::Client;
+use dedup_core::{KeepKey, Topic, TopicPolicy, Window};
 use tokio_postgres::{GenericClient, Row};
 use uuid::Uuid;
 
@@ -74,6 +74,9 @@ pub async fn call_put_topic(client: &Client, row: &TopicRow) -> Result<bool, Cal
 
 /// Whether records of the topic may still live in the home.
 pub async fn call_topic_in_use(client: &Client, topic: &Topic) -> Result<bool, CallError> {
-    let row = client.query_one("SELECT dedup.topic_in_use_v1($1) /* dedup: topic in use */", &[&topic.as_str()]).await.map_err(|e| classify(&e))?;
+    let row = client
+        .query_one("SELECT dedup.topic_in_use_v1($1) /* dedup: topic in use */", &[&topic.as_str()])
+        .await
+        .map_err(|e| classify(&e))?;
     Ok(row.get(0))
 }

@@ -27,18 +27,10 @@ const SETTINGS: &[(&str, &str)] = &[
 ];
 
 /// Makes the data folder `data`. Settings given by the caller come last and so win.
-pub(crate) async fn create(
-    template: &Template,
-    data: &Path,
-    own: &[(String, String)],
-    watchdog: &Arc<Watchdog>,
-) -> Result<(), Error> {
+pub(crate) async fn create(template: &Template, data: &Path, own: &[(String, String)], watchdog: &Arc<Watchdog>) -> Result<(), Error> {
     template.copy_to(data, watchdog).await?;
     let mut text = String::from("# Written by the testbed; all else is the server's default.\n");
-    let lines = SETTINGS.iter().copied().chain(
-        own.iter()
-            .map(|(name, value)| (name.as_str(), value.as_str())),
-    );
+    let lines = SETTINGS.iter().copied().chain(own.iter().map(|(name, value)| (name.as_str(), value.as_str())));
     for (name, value) in lines {
         text += &format!("{name} = {value}\n");
     }

@@ -21,12 +21,7 @@ impl Postgres {
             return;
         }
         let backends = proc::children(self.pid());
-        let running = || {
-            backends
-                .iter()
-                .filter(|(pid, start)| proc::runs(*pid, *start))
-                .map(|(pid, _)| *pid)
-        };
+        let running = || backends.iter().filter(|(pid, start)| proc::runs(*pid, *start)).map(|(pid, _)| *pid);
         self.slot.end("KILL", STOP_TIMEOUT).await;
         // The postmaster's end already makes them exit; a frozen or busy one would take its time.
         proc::signal("KILL", &running().collect::<Vec<_>>()).expect("the shell can send a signal");
@@ -53,10 +48,7 @@ impl Postgres {
         // The postmaster first, so that no backend is born while we look.
         self.slot.signal("STOP").await;
         let backends = proc::children(self.pid());
-        self.frozen
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .extend_from_slice(&backends);
+        self.frozen.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(&backends);
         let pids: Vec<u32> = backends.iter().map(|(pid, _)| *pid).collect();
         proc::signal("STOP", &pids).expect("the shell can send a signal");
     }
@@ -72,12 +64,7 @@ impl Postgres {
 
     /// Lets frozen backends go on, so that they can end.
     pub(crate) fn thaw(&self) {
-        let pids: Vec<u32> = self
-            .take_frozen()
-            .into_iter()
-            .filter(|(pid, start)| proc::runs(*pid, *start))
-            .map(|(pid, _)| pid)
-            .collect();
+        let pids: Vec<u32> = self.take_frozen().into_iter().filter(|(pid, start)| proc::runs(*pid, *start)).map(|(pid, _)| pid).collect();
         // Also called while a test panics, so it must not.
         proc::signal("CONT", &pids).ok();
     }

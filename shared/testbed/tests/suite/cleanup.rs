@@ -12,10 +12,7 @@ const HOLD: &str = "TESTBED_TEST_ENDS_BY";
 
 fn pids(testbed: &Testbed) -> Vec<u32> {
     let region = testbed.region("eu");
-    vec![
-        region.postgres.pid(),
-        region.redis.as_ref().expect("it is on by default").pid(),
-    ]
+    vec![region.postgres.pid(), region.redis.as_ref().expect("it is on by default").pid()]
 }
 
 #[tokio::test]
@@ -33,10 +30,7 @@ async fn a_failed_start_leaves_nothing_and_shows_the_log() {
     let mut options = Options::new(PathBuf::from("/nonexistent/dedup"));
     options.regions = vec!["eu".into()];
     options.postgres_settings = vec![("max_connections".into(), "'many'".into())];
-    let error = Testbed::start_stores(options)
-        .await
-        .expect_err("no such setting")
-        .to_string();
+    let error = Testbed::start_stores(options).await.expect_err("no such setting").to_string();
     assert!(error.contains("max_connections"), "{error}");
 }
 
@@ -45,17 +39,9 @@ async fn a_failed_start_leaves_nothing_and_shows_the_log() {
 async fn victim() {
     let Ok(how) = std::env::var(HOLD) else { return };
     let testbed = one_region().await;
-    let line = pids(&testbed)
-        .iter()
-        .map(u32::to_string)
-        .collect::<Vec<_>>()
-        .join(" ");
+    let line = pids(&testbed).iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
     // Straight to the file descriptor: the harness shows `println!` only at the end.
-    std::fs::write(
-        "/dev/stderr",
-        format!("victim {line} {}\n", testbed.dir().display()),
-    )
-    .expect("stderr is open");
+    std::fs::write("/dev/stderr", format!("victim {line} {}\n", testbed.dir().display())).expect("stderr is open");
     match how.as_str() {
         "panic" => panic!("as asked"),
         "exit" => std::process::exit(3),
@@ -74,16 +60,9 @@ fn start_victim(how: &str) -> (Child, Vec<u32>, PathBuf) {
         .spawn()
         .expect("this program runs again");
     let stderr = BufReader::new(child.stderr.take().expect("it is piped"));
-    let line = stderr
-        .lines()
-        .map_while(Result::ok)
-        .find(|l| l.starts_with("victim "))
-        .expect("the victim starts");
+    let line = stderr.lines().map_while(Result::ok).find(|l| l.starts_with("victim ")).expect("the victim starts");
     let words: Vec<&str> = line.split(' ').collect();
-    let pids = words[1..3]
-        .iter()
-        .map(|w| w.parse().expect("a process id"))
-        .collect();
+    let pids = words[1..3].iter().map(|w| w.parse().expect("a process id")).collect();
     (child, pids, PathBuf::from(words[3]))
 }
 
@@ -91,13 +70,7 @@ async fn ends_by(how: &str, signal: Option<&str>) {
     let (mut child, pids, dir) = start_victim(how);
     if let Some(signal) = signal {
         let script = format!("kill -{signal} {}", child.id());
-        assert!(
-            Command::new("/bin/sh")
-                .args(["-c", &script])
-                .status()
-                .expect("the shell runs")
-                .success()
-        );
+        assert!(Command::new("/bin/sh").args(["-c", &script]).status().expect("the shell runs").success());
     }
     child.wait().expect("it ends");
     wait_until_gone(&pids, &dir).await;

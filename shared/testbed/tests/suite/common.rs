@@ -12,9 +12,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 pub async fn one_region() -> Testbed {
     let mut options = Options::new(PathBuf::from("/nonexistent/dedup"));
     options.regions = vec!["eu".into()];
-    Testbed::start_stores(options)
-        .await
-        .expect("the stores start")
+    Testbed::start_stores(options).await.expect("the stores start")
 }
 
 /// Waits until neither the processes nor the folder exist.
@@ -24,10 +22,7 @@ pub async fn wait_until_gone(pids: &[u32], dir: &Path) {
         if left.is_empty() && !dir.exists() {
             return Ok(());
         }
-        Err(format!(
-            "processes {left:?}, folder exists: {}",
-            dir.exists()
-        ))
+        Err(format!("processes {left:?}, folder exists: {}", dir.exists()))
     })
     .await;
 }
@@ -35,8 +30,5 @@ pub async fn wait_until_gone(pids: &[u32], dir: &Path) {
 /// A zombie does not run: a container's first process may never collect it.
 fn running(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
-    stat.is_ok_and(|s| {
-        !s.rsplit_once(')')
-            .is_some_and(|(_, rest)| rest.trim_start().starts_with('Z'))
-    })
+    stat.is_ok_and(|s| !s.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('Z')))
 }

@@ -7,11 +7,7 @@ use dedup_testbed::{Postgres, wait_until};
 
 async fn count(postgres: &Postgres) -> i64 {
     let client = postgres.connect("dedup_owner").await;
-    client
-        .query_one("SELECT count(*) FROM kept", &[])
-        .await
-        .expect("the table is there")
-        .get(0)
+    client.query_one("SELECT count(*) FROM kept", &[]).await.expect("the table is there").get(0)
 }
 
 #[tokio::test]
@@ -20,24 +16,15 @@ async fn a_killed_postgres_starts_on_its_port_with_every_committed_row() {
     let postgres = &testbed.region("eu").postgres;
     let (port, pid) = (postgres.port(), postgres.pid());
     let owner = postgres.connect("dedup_owner").await;
-    owner
-        .batch_execute("CREATE TABLE kept (n int); INSERT INTO kept VALUES (1), (2)")
-        .await
-        .expect("the owner may write");
+    owner.batch_execute("CREATE TABLE kept (n int); INSERT INTO kept VALUES (1), (2)").await.expect("the owner may write");
     postgres.kill9().await;
-    assert!(
-        owner.simple_query("SELECT 1").await.is_err(),
-        "the session ended with the server"
-    );
+    assert!(owner.simple_query("SELECT 1").await.is_err(), "the session ended with the server");
     postgres.start().await.expect("it recovers");
     assert_eq!(count(postgres).await, 2);
     assert_eq!(postgres.port(), port);
     assert_ne!(postgres.pid(), pid);
     postgres.stop_fast().await;
-    postgres
-        .start()
-        .await
-        .expect("it starts after an orderly stop");
+    postgres.start().await.expect("it starts after an orderly stop");
     assert_eq!(count(postgres).await, 2);
     testbed.stop().await.expect("all is removed");
 }
@@ -55,34 +42,14 @@ async fn postgres_is_durable_and_private() {
         ("TimeZone", "UTC"),
         ("password_encryption", "scram-sha-256"),
     ] {
-        let row = client
-            .query_one("SELECT current_setting($1)", &[&name])
-            .await
-            .expect("the setting exists");
+        let row = client.query_one("SELECT current_setting($1)", &[&name]).await.expect("the setting exists");
         assert_eq!(row.get::<_, String>(0), wanted, "{name}");
     }
-    let row = client
-        .query_one(
-            "SELECT rolsuper, rolcreaterole FROM pg_roles WHERE rolname = 'dedup_owner'",
-            &[],
-        )
-        .await;
+    let row = client.query_one("SELECT rolsuper, rolcreaterole FROM pg_roles WHERE rolname = 'dedup_owner'", &[]).await;
     let row = row.expect("the owner exists");
-    assert_eq!(
-        (row.get::<_, bool>(0), row.get::<_, bool>(1)),
-        (false, true)
-    );
-    let wrong = testbed
-        .region("eu")
-        .postgres
-        .dsn("postgres")
-        .replace("password=", "password=x");
-    assert!(
-        tokio_postgres::connect(&wrong, tokio_postgres::NoTls)
-            .await
-            .is_err(),
-        "a wrong password is refused"
-    );
+    assert_eq!((row.get::<_, bool>(0), row.get::<_, bool>(1)), (false, true));
+    let wrong = testbed.region("eu").postgres.dsn("postgres").replace("password=", "password=x");
+    assert!(tokio_postgres::connect(&wrong, tokio_postgres::NoTls).await.is_err(), "a wrong password is refused");
 }
 
 #[tokio::test]
@@ -93,38 +60,21 @@ async fn a_frozen_postgres_answers_nobody_until_it_goes_on() {
     postgres.sigstop().await;
     let asked = client.query_one("SELECT 1", &[]);
     tokio::pin!(asked);
-    assert!(
-        tokio::time::timeout(Duration::from_millis(200), &mut asked)
-            .await
-            .is_err(),
-        "it is frozen"
-    );
+    assert!(tokio::time::timeout(Duration::from_millis(200), &mut asked).await.is_err(), "it is frozen");
     postgres.sigcont().await;
-    let row = tokio::time::timeout(PATIENCE, asked)
-        .await
-        .expect("it goes on")
-        .expect("the session lives");
+    let row = tokio::time::timeout(PATIENCE, asked).await.expect("it goes on").expect("the session lives");
     assert_eq!(row.get::<_, i32>(0), 1);
     postgres.sigstop().await;
     postgres.kill9().await;
-    postgres
-        .start()
-        .await
-        .expect("a frozen one can be killed and started");
+    postgres.start().await.expect("a frozen one can be killed and started");
 }
 
 #[tokio::test]
 async fn redis_starts_empty_on_its_port_and_wants_its_password() {
     let testbed = one_region().await;
-    let redis = testbed
-        .region("eu")
-        .redis
-        .as_ref()
-        .expect("it is on by default");
+    let redis = testbed.region("eu").redis.as_ref().expect("it is on by default");
     let (port, pid) = (redis.port(), redis.pid());
-    assert!(
-        redis.url().starts_with("redis://default:") && redis.url().ends_with(&port.to_string())
-    );
+    assert!(redis.url().starts_with("redis://default:") && redis.url().ends_with(&port.to_string()));
     redis.kill9().await;
     redis.start().await.expect("it starts again");
     assert_eq!(redis.port(), port);
@@ -133,21 +83,14 @@ async fn redis_starts_empty_on_its_port_and_wants_its_password() {
     redis.sigcont().await;
     let answer = tokio::net::TcpStream::connect(("127.0.0.1", port)).await;
     let mut stream = answer.expect("it listens");
-    tokio::io::AsyncWriteExt::write_all(&mut stream, b"PING\r\nQUIT\r\n")
-        .await
-        .expect("it takes input");
+    tokio::io::AsyncWriteExt::write_all(&mut stream, b"PING\r\nQUIT\r\n").await.expect("it takes input");
     let mut text = String::new();
-    tokio::io::AsyncReadExt::read_to_string(&mut stream, &mut text)
-        .await
-        .expect("it answers");
+    tokio::io::AsyncReadExt::read_to_string(&mut stream, &mut text).await.expect("it answers");
     assert!(text.starts_with("-NOAUTH"), "{text}");
 }
 
 #[tokio::test]
 #[should_panic(expected = "the moon: not within 50ms; last seen: still half")]
 async fn waiting_in_vain_tells_what_was_last_seen() {
-    wait_until::<_, _, ()>("the moon", Duration::from_millis(50), || async {
-        Err("still half".into())
-    })
-    .await;
+    wait_until::<_, _, ()>("the moon", Duration::from_millis(50), || async { Err("still half".into()) }).await;
 }

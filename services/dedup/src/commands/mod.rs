@@ -1,0 +1,66 @@
+//! The commands, one file each.
+
+mod check_config;
+mod config;
+mod connect;
+mod doctor;
+mod keys;
+mod migrate;
+mod openapi;
+mod serve;
+mod topics;
+mod topics_file;
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+
+/// What the executable can be asked to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Serve one region over REST until SIGINT or SIGTERM
+    Serve(serve::ServeArgs),
+    /// Say what is wrong with a configuration file, all at once
+    CheckConfig(config::ConfigArgs),
+    /// Bring the homes of the own region up to date; run by their owner
+    Migrate(migrate::MigrateArgs),
+    /// Connect to everything the configuration names and say what is to be mended
+    Doctor(config::ConfigArgs),
+    /// Policies of topics
+    #[command(subcommand)]
+    Topics(topics::TopicsCommand),
+    /// Look at a key in all tiers, or forget it
+    #[command(subcommand)]
+    Keys(keys::KeysCommand),
+    /// Print the OpenAPI document of the REST interface (JSON)
+    Openapi,
+    /// Run three regions with live traffic on this machine
+    #[cfg(feature = "lab")]
+    Demo(crate::demo::DemoArgs),
+}
+
+impl Command {
+    /// Runs it; answers the exit code.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        match self {
+            Self::Serve(args) => serve::run(args),
+            Self::CheckConfig(args) => Ok(check_config::run(&args)),
+            Self::Migrate(args) => block_on(migrate::run(args)),
+            Self::Doctor(args) => block_on(doctor::run(args)),
+            Self::Topics(command) => block_on(topics::run(command)),
+            Self::Keys(command) => block_on(keys::run(command)),
+            Self::Openapi => Ok(openapi::run()),
+            #[cfg(feature = "lab")]
+            Self::Demo(args) => {
+                // Its consumers should not wait for each other.
+                let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+                runtime.block_on(crate::demo::run(args)).map(|()| ExitCode::SUCCESS)
+            }
+        }
+    }
+}
+
+/// A command does one thing after the other: one thread is enough.
+fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
+}

@@ -1,0 +1,129 @@
+//! Routing and isolation of homes (P9; cases T1, T2): the prefix names the home, only the home decides, and one dead home fails only its
+//! own questions.
+
+use std::time::{Duration, Instant};
+
+use dedup_testbed::{Mode, Testbed, wait_until};
+use serde_json::{Value, json};
+
+use crate::api::{check, claim, get, post, topic};
+use crate::harness::{options, run, url};
+
+/// Case T1: any instance answers for any home, directly; a batch mixes homes and is answered in request order.
+#[test]
+fn case_t1_any_instance_answers_for_any_home() {
+    run(async {
+        let (eu, us) = (url("eu", 0).await, url("us", 0).await);
+        let t = topic(&eu, "t1").await;
+        let first = claim(&eu, &t, json!({"key": "us:k", "lease_ms": 60_000})).await.is("first");
+        assert_eq!((first.text("home_region"), first.text("served_by")), ("us".into(), "eu-1".into()));
+        let there = claim(&us, &t, json!({"key": "us:k"})).await.is("in_progress");
+        assert_eq!(there.text("fence"), first.text("fence"));
+        let items: Vec<Value> = (0..200).map(|k| json!({"key": format!("{}:{k}", ["eu", "us", "xx"][k % 3])})).collect();
+        let batch = post(&us, &format!("/v1/topics/{t}/checks/batch"), json!({"items": items})).await;
+        for (k, result) in batch.body["results"].as_array().unwrap().iter().enumerate() {
+            match k % 3 {
+                2 => assert_eq!(result["problem"]["code"], json!("unknown-region")),
+                _ => assert_eq!((result["verdict"].clone(), result["key"].clone()), (json!("first"), items[k]["key"].clone())),
+            }
+        }
+    });
+}
+
+/// Cases T1, T2 and P9: a dead home gives no verdict for its keys, leaves nothing elsewhere, and neither slows nor fails other homes.
+/// Seen to fail with a build that decides a dead home's keys in its own Postgres, and one that waits for all homes of a batch.
+#[test]
+fn case_t1_t2_p9_a_dead_home_fails_only_its_own_keys() {
+    run(async {
+        let mut options = options(&["eu", "us"], 1);
+        options.proxies = true;
+        let testbed = Testbed::start(options).await.unwrap();
+        let (eu, us) = (testbed.region("eu"), testbed.region("us"));
+        let (here, there) = (eu.instances[0].url(), us.instances[0].url());
+        let t = topic(&here, "dead").await;
+        let local = |n: usize, tag: &'static str| {
+            let (here, t) = (&here, &t);
+            async move {
+                let mut times = Vec::new();
+                for k in 0..n {
+                    let began = Instant::now();
+                    check(here, t, json!({"key": format!("eu:{tag}-{k}")})).await.is("first");
+                    times.push(began.elapsed());
+                }
+                times.sort();
+                times[n / 2]
+            }
+        };
+        local(50, "warm-up").await;
+        let normal = local(200, "normal").await;
+        let proxy = us.proxy.as_ref().unwrap();
+        let opened = proxy.accepted();
+        // Silence first: the home neither answers nor refuses.
+        proxy.set_mode(Mode::LoseRequests);
+        let mixed = json!({"items": [{"key": "eu:a"}, {"key": "us:a"}, {"key": "eu:b"}]});
+        let batch = post(&here, &format!("/v1/topics/{t}/checks/batch"), mixed).await;
+        let words: Vec<&Value> = batch.body["results"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|r| if r["verdict"].is_null() { &r["problem"]["code"] } else { &r["verdict"] })
+            .collect();
+        assert!(words[0] == "first" && words[2] == "first", "{batch:?}");
+        assert!(words[1] == "claim-outcome-unknown" || words[1] == "home-unavailable", "{batch:?}");
+        // Then dead.
+        proxy.set_mode(Mode::Refuse);
+        proxy.cut();
+        wait_until("the home is seen to be down", Duration::from_secs(15), || async {
+            let r = get(&here, "/v1/regions").await;
+            if r.body["homes"][1]["state"] == json!("down") { Ok(()) } else { Err(format!("{r:?}")) }
+        })
+        .await;
+        let began = Instant::now();
+        let refused = check(&here, &t, json!({"key": "us:k"})).await.fails(503, "home-unavailable");
+        assert_eq!(refused.body["applied"], json!("no"));
+        assert!(refused.body["request_id"].is_string());
+        assert!(began.elapsed() < Duration::from_secs(1));
+        let while_dead = local(200, "dead").await;
+        assert!(while_dead < normal * 2 + Duration::from_millis(2), "local checks took {while_dead:?}, before {normal:?}");
+        assert!(get(&here, "/readyz").await.status == 200, "it can answer for its own keys");
+        let retries = proxy.accepted() - opened;
+        assert!(retries < 60, "a dead home is not hammered: {retries} attempts");
+        // Nothing was decided in its place: the key is new in its home, and known to nobody here.
+        let owner = eu.postgres.connect("dedup_owner").await;
+        let foreign = owner
+            .query_one("SELECT count(*) FROM dedup.claims WHERE digest = dedup.digest_v1($1, 0, 'default', 0, 'us:k')", &[&t])
+            .await
+            .unwrap();
+        assert_eq!(foreign.get::<_, i64>(0), 0);
+        proxy.set_mode(Mode::Pass);
+        wait_until("the home is back", Duration::from_secs(10), || async {
+            let r = check(&there, &t, json!({"key": "us:k"})).await;
+            if r.status == 200 { Ok(r.is("first")) } else { Err(format!("{r:?}")) }
+        })
+        .await;
+        testbed.stop().await.unwrap();
+    });
+}
+
+/// Case T2: questions about local keys open no connection to another region.
+#[test]
+fn case_t2_local_questions_stay_local() {
+    run(async {
+        let mut options = options(&["eu", "us"], 1);
+        options.proxies = true;
+        let testbed = Testbed::start(options).await.unwrap();
+        let here = testbed.region("eu").instances[0].url();
+        let t = topic(&here, "t2").await;
+        let proxy = testbed.region("us").proxy.as_ref().unwrap();
+        proxy.set_delay(Duration::from_millis(150));
+        let before = proxy.accepted();
+        let began = Instant::now();
+        for k in 0..200 {
+            claim(&here, &t, json!({"key": format!("eu:{k}")})).await.is("first");
+        }
+        let each = began.elapsed() / 200;
+        assert_eq!(proxy.accepted(), before);
+        assert!(each < Duration::from_millis(100), "no local question may wait for the line to the other region: {each:?}");
+        testbed.stop().await.unwrap();
+    });
+}

@@ -1,0 +1,25 @@
+//! Black-box tests over HTTP and SQL on real servers: several regions, real Postgres and Redis, real processes, real faults.
+//!
+//! Each test says which promise of the design (P1–P11) or which reported case it attacks, and on which deliberately broken build it was
+//! once seen to fail. Run them with `make test`.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
+
+mod api;
+mod bad_input;
+mod callers;
+mod claims;
+mod forget;
+mod harness;
+mod homes;
+mod identity;
+mod kills;
+mod operations;
+mod races;
+mod results;
+mod rotation;
+mod rows;
+mod tiers;
+mod topics;
+mod unknown;
+mod windows;

@@ -1,0 +1,260 @@
+//! Running it: start and stop, metrics, documents, the demo, the doctor, group commit at work.
+
+use std::time::{Duration, Instant};
+
+use dedup_testbed::Testbed;
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+
+use crate::api::{check, claim, complete, get, metrics, post, series, topic};
+use crate::harness::{dedup_bin, options, run, shared, url};
+
+/// The batcher works: with 64 connections of single first claims, at least 10 keys share a commit on average, so throughput is far above
+/// one commit a key; and an idle service answers a single claim at once (there is no timer to wait for).
+/// Seen to fail with a batcher that sends each question in a call of its own.
+#[test]
+fn group_commit_shares_commits_when_busy_and_waits_for_nothing_when_idle() {
+    run(async {
+        let testbed = Testbed::start(options(&["eu"], 1)).await.unwrap();
+        let url = testbed.region("eu").instances[0].url();
+        let t = topic(&url, "commit").await;
+        let mut idle = Vec::new();
+        for k in 0..50 {
+            let began = Instant::now();
+            check(&url, &t, json!({"key": format!("eu:idle-{k}")})).await.is("first");
+            idle.push(began.elapsed());
+        }
+        idle.sort();
+        assert!(idle[25] < Duration::from_millis(25), "idle: {:?}", idle[25]);
+        let before = metrics(&url).await;
+        let caller = |c: usize| {
+            let (url, t) = (url.clone(), t.clone());
+            async move {
+                for k in 0..100 {
+                    check(&url, &t, json!({"key": format!("eu:{c}-{k}")})).await.is("first");
+                }
+            }
+        };
+        join_all((0..64).map(|c| tokio::spawn(caller(c)))).await.into_iter().for_each(|r| r.unwrap());
+        let after = metrics(&url).await;
+        let grown = |name: &str| series(&after, name, &[]) - series(&before, name, &[]);
+        let (keys, calls) = (grown("dedup_batch_size_sum"), grown("dedup_batch_size_count"));
+        assert!(keys >= 6400.0, "{keys}");
+        assert!(keys / calls >= 10.0, "{:.1} keys a commit ({keys} in {calls})", keys / calls);
+        testbed.stop().await.unwrap();
+    });
+}
+
+/// Case P2 in small: every item ends in exactly one count, exact per verdict, over single calls, batches and repetitions.
+#[test]
+fn counters_equal_a_script_of_known_verdicts() {
+    run(async {
+        let urls = [url("eu", 0).await, url("eu", 1).await];
+        let t = topic(&urls[0], "count").await;
+        let token = claim(&urls[0], &t, json!({"key": "eu:1", "request_id": "r", "fingerprint": "A", "lease_ms": 60_000}))
+            .await
+            .is("first")
+            .text("claim_token");
+        claim(&urls[0], &t, json!({"key": "eu:1", "request_id": "r"})).await.is("first"); // replayed
+        claim(&urls[1], &t, json!({"key": "eu:1"})).await.is("in_progress");
+        claim(&urls[1], &t, json!({"key": "eu:1", "fingerprint": "B"})).await.is("mismatch");
+        assert_eq!(complete(&urls[1], &token).await.status, 200);
+        claim(&urls[0], &t, json!({"key": "eu:1"})).await.is("duplicate");
+        let items = json!({"items": [{"key": "eu:2"}, {"key": "us:2"}, {"key": "eu:2"}, {"key": "bad"}]});
+        post(&urls[1], &format!("/v1/topics/{t}/checks/batch"), items.clone()).await;
+        post(&urls[0], &format!("/v1/topics/{t}/checks/batch"), items).await;
+        complete(&urls[0], &token).await; // replayed
+        crate::api::release(&urls[0], &token).await.fails(409, "lease-lost");
+        let text = metrics(&urls[0]).await + &metrics(&urls[1]).await;
+        let topic_label = format!("topic=\"{t}\"");
+        let count = |op: &str, verdict: &str, home: &str| {
+            series(
+                &text,
+                "dedup_decisions_total",
+                &[&topic_label, &format!("op=\"{op}\""), &format!("verdict=\"{verdict}\""), &format!("home_region=\"{home}\"")],
+            )
+        };
+        let expected = [
+            ("claim", "first", "eu", 1.0),
+            ("claim", "replayed", "eu", 1.0),
+            ("claim", "in_progress", "eu", 1.0),
+            ("claim", "mismatch", "eu", 1.0),
+            ("claim", "duplicate", "eu", 1.0),
+            ("check", "first", "eu", 1.0),
+            ("check", "duplicate", "eu", 3.0),
+            ("check", "first", "us", 1.0),
+            ("check", "duplicate", "us", 1.0),
+            ("complete", "applied", "eu", 1.0),
+            ("complete", "replayed", "eu", 1.0),
+            ("release", "lease_lost", "eu", 1.0),
+        ];
+        for (op, verdict, home, n) in expected {
+            assert_eq!(count(op, verdict, home), n, "{op} {verdict} {home}");
+        }
+        let all = series(&text, "dedup_decisions_total", &[&topic_label]);
+        assert_eq!(all, expected.iter().map(|e| e.3).sum::<f64>(), "nothing else was counted");
+        assert!(
+            text.lines().any(|l| l.contains(&topic_label) && l.contains("op=\"check\"") && l.contains("tier=\"hot\"") && l.ends_with(" 0")),
+            "pairs exist at 0 from the start"
+        );
+        // A made-up topic makes no series.
+        check(&urls[0], "made-up-topic", json!({"key": "eu:k"})).await.fails(404, "topic-not-found");
+        assert!(!metrics(&urls[0]).await.contains("made-up-topic"));
+    });
+}
+
+/// A claim can wait for the other's end instead of asking again and again.
+#[test]
+fn waiting_for_an_open_claim() {
+    run(async {
+        let (a, b) = (url("eu", 0).await, url("eu", 1).await);
+        let t = topic(&a, "wait").await;
+        let first = claim(&a, &t, json!({"key": "eu:k", "lease_ms": 60_000})).await.is("first");
+        let began = Instant::now();
+        claim(&b, &t, json!({"key": "eu:k", "wait_ms": 300})).await.is("in_progress");
+        assert!(began.elapsed() >= Duration::from_millis(300));
+        let (waiting, completing) = tokio::join!(claim(&b, &t, json!({"key": "eu:k", "wait_ms": 10_000})), async {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            complete(&a, &first.text("claim_token")).await
+        });
+        assert_eq!((waiting.verdict(), completing.status), ("duplicate", 200));
+    });
+}
+
+/// SIGTERM: readiness goes off, what was asked is answered, the exit code is 0.
+#[test]
+fn stopping_answers_what_was_asked() {
+    run(async {
+        let testbed = Testbed::start(options(&["eu"], 2)).await.unwrap();
+        let instance = &testbed.region("eu").instances[0];
+        let url = instance.url();
+        let t = topic(&url, "stop").await;
+        let caller = |c: usize| {
+            let (url, t) = (url.clone(), t.clone());
+            async move {
+                let mut answered = 0;
+                for k in 0.. {
+                    let body = json!({"key": format!("eu:{c}-{k}")}).to_string().into_bytes();
+                    match crate::api::call(reqwest::Method::POST, &url, &format!("/v1/topics/{t}/checks"), Some(body), &[]).await {
+                        Ok(reply) => {
+                            reply.is("first");
+                            answered += 1;
+                        }
+                        // Refused before anything was sent is fine; a reply that breaks off is not.
+                        Err(error) => {
+                            assert!(error.is_connect() || error.to_string().contains("error sending request"), "{error:?}");
+                            return answered;
+                        }
+                    }
+                }
+                answered
+            }
+        };
+        let callers: Vec<_> = (0..8).map(|c| tokio::spawn(caller(c))).collect();
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let began = Instant::now();
+        let status = instance.sigterm_and_wait(Duration::from_secs(20)).await;
+        assert!(status.success(), "{status:?}");
+        assert!(began.elapsed() < Duration::from_secs(10), "drained in {:?}", began.elapsed());
+        let answered: Vec<usize> = join_all(callers).await.into_iter().map(|r| r.unwrap()).collect();
+        assert!(answered.iter().all(|n| *n > 0), "{answered:?}");
+        // Everything that was answered is there.
+        let other = testbed.region("eu").instances[1].url();
+        for (c, n) in answered.iter().enumerate() {
+            check(&other, &t, json!({"key": format!("eu:{c}-{}", n - 1)})).await.is("duplicate");
+        }
+        testbed.stop().await.unwrap();
+    });
+}
+
+/// The OpenAPI document is served, names every path, and its page needs no outside network.
+#[test]
+fn documents_are_served_from_here() {
+    run(async {
+        let url = url("eu", 0).await;
+        let document = get(&url, "/openapi.json").await;
+        assert_eq!(document.body["openapi"].as_str().map(|v| &v[..3]), Some("3.1"));
+        let paths = document.body["paths"].as_object().unwrap();
+        for path in [
+            "/v1/topics/{topic}/checks",
+            "/v1/topics/{topic}/claims/batch",
+            "/v1/claims/complete",
+            "/v1/topics/{topic}/records/forget",
+            "/v1/topics/{topic}",
+        ] {
+            assert!(paths.contains_key(path), "{path}");
+        }
+        let page = get(&url, "/docs/").await;
+        let html = page.body.as_str().unwrap();
+        assert!(page.status == 200 && html.contains("swagger"), "{html}");
+        assert!(!html.contains("https://") && !html.contains("http://"), "{html}");
+        let healthy = get(&url, "/readyz").await;
+        assert_eq!(
+            (healthy.status, healthy.body["status"].clone(), healthy.body["homes"][0]["state"].clone()),
+            (200, json!("ready"), json!("up"))
+        );
+        let regions = get(&url, "/v1/regions").await;
+        assert_eq!(regions.body["homes"].as_array().unwrap().len(), 2);
+    });
+}
+
+/// `dedup doctor` finds a healthy deployment healthy, and names what is wrong with a sick one.
+#[test]
+fn the_doctor_finds_what_is_wrong() {
+    run(async {
+        let testbed = shared().await;
+        let region = testbed.region("eu");
+        let doctor = |password: String| {
+            let mut command = tokio::process::Command::new(dedup_bin());
+            command.args(["doctor", "--config"]).arg(region.instances[0].config_path());
+            command.env("DEDUP_HOME_EU_PASSWORD", password).env("DEDUP_HOME_US_PASSWORD", testbed.region("us").postgres.password());
+            command.env("DEDUP_REDIS_PASSWORD", region.redis.as_ref().unwrap().password());
+            command.output()
+        };
+        let well = doctor(region.postgres.password().to_owned()).await.unwrap();
+        let text = String::from_utf8_lossy(&well.stdout).into_owned();
+        assert!(well.status.success() && !text.contains("FAIL"), "{text}");
+        let sick = doctor("wrong".into()).await.unwrap();
+        let text = String::from_utf8_lossy(&sick.stdout).into_owned();
+        assert!(sick.status.code() == Some(1) && text.contains("FAIL") && text.contains("eu"), "{text}");
+    });
+}
+
+/// `dedup demo --no-traffic` brings up three regions, says where they are, and leaves nothing behind.
+#[test]
+fn the_demo_starts_three_regions_and_leaves_nothing() {
+    run(async {
+        let file = std::env::temp_dir().join(format!("dedup-demo-{}.json", std::process::id()));
+        let mut demo = tokio::process::Command::new(dedup_bin())
+            .args(["demo", "--no-traffic", "--instances", "2", "--ready-file"])
+            .arg(&file)
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let ready: Value = dedup_testbed::wait_until("the demo is ready", Duration::from_secs(60), || async {
+            let text = std::fs::read_to_string(&file).map_err(|e| e.to_string())?;
+            serde_json::from_str(&text).map_err(|e| e.to_string())
+        })
+        .await;
+        let regions = ready["regions"].as_array().unwrap();
+        assert_eq!(regions.iter().map(|r| r["name"].as_str().unwrap()).collect::<Vec<_>>(), ["eu", "us", "ap"]);
+        let mut pids = Vec::new();
+        for region in regions {
+            let url = region["url"].as_str().unwrap();
+            assert_eq!(get(url, "/readyz").await.status, 200);
+            assert_eq!(region["instances"].as_array().unwrap().len(), 2);
+            for kind in ["service", "postgres", "redis"] {
+                pids.push(region["pids"][kind].as_u64().unwrap());
+            }
+        }
+        let pid = demo.id().unwrap().to_string();
+        assert!(std::process::Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+        let status = tokio::time::timeout(Duration::from_secs(30), demo.wait()).await.unwrap().unwrap();
+        assert!(status.success(), "{status:?}");
+        for pid in pids {
+            assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists(), "process {pid} is left");
+        }
+        assert!(!file.exists(), "the ready file is left");
+    });
+}

@@ -1,0 +1,98 @@
+//! Topics in all homes: versions, repair, tombstones.
+
+use std::time::Duration;
+
+use dedup_testbed::{Mode, Testbed, wait_until};
+use reqwest::Method;
+use serde_json::json;
+
+use crate::api::{call, check, get, put, topic};
+use crate::harness::{clocked, options, run, url};
+
+/// A topic set on one instance is known to all at once; `If-Match` guards against lost updates; the home's policy decides.
+#[test]
+fn a_topic_has_one_policy_everywhere() {
+    run(async {
+        let (a, b) = (url("eu", 0).await, url("us", 1).await);
+        let t = topic(&a, "everywhere").await;
+        check(&b, &t, json!({"key": "us:k"})).await.is("first");
+        let read = get(&b, &format!("/v1/topics/{t}")).await;
+        assert_eq!((read.body["version"].clone(), read.body["homes"].clone()), (json!(1), json!({"eu": 1, "us": 1})));
+        let path = format!("/v1/topics/{t}");
+        let with = |version: &'static str, window: u64| {
+            let (b, path) = (&b, &path);
+            async move {
+                call(Method::PUT, b, path, Some(json!({"window_ms": window}).to_string().into_bytes()), &[("if-match", version)])
+                    .await
+                    .unwrap()
+            }
+        };
+        with("\"7\"", 5_000).await.fails(412, "version-differs");
+        assert_eq!(with("\"1\"", 5_000).await.body["version"], json!(2));
+        // The first instance still had version 1 in mind; the home does not let it decide by that.
+        let new = check(&a, &t, json!({"key": "eu:short"})).await.is("first");
+        let (seen, gone) = (new.text("first_seen_at"), new.text("expires_at"));
+        assert_eq!(&seen[..16], &gone[..16], "the new window of 5 s counts: {seen} {gone}");
+    });
+}
+
+/// A PUT while a home is away: 202, kept trying, and the home gets it when it is back, from any instance.
+#[test]
+fn a_home_that_was_away_is_repaired() {
+    run(async {
+        let mut options = options(&["eu", "us"], 1);
+        options.proxies = true;
+        let testbed = Testbed::start(options).await.unwrap();
+        let (eu, us) = (testbed.region("eu"), testbed.region("us"));
+        let url = eu.instances[0].url();
+        us.proxy.as_ref().unwrap().set_mode(Mode::Refuse);
+        us.proxy.as_ref().unwrap().cut();
+        wait_until("the home is seen to be down", Duration::from_secs(10), || async {
+            let r = get(&url, "/v1/regions").await;
+            if r.body["homes"][1]["state"] == json!("down") { Ok(()) } else { Err(format!("{r:?}")) }
+        })
+        .await;
+        let set = put(&url, "/v1/topics/late", json!({"window_ms": 60_000})).await;
+        assert_eq!((set.status, set.body["homes"].clone()), (202, json!({"eu": "applied", "us": "pending"})), "{set:?}");
+        check(&url, "late", json!({"key": "eu:k"})).await.is("first");
+        check(&url, "late", json!({"key": "us:k"})).await.fails(503, "home-unavailable");
+        us.proxy.as_ref().unwrap().set_mode(Mode::Pass);
+        wait_until("the repair", Duration::from_secs(15), || async {
+            let r = get(&url, "/v1/topics/late").await;
+            if r.body["homes"]["us"] == json!(1) { Ok(()) } else { Err(format!("{r:?}")) }
+        })
+        .await;
+        check(&url, "late", json!({"key": "us:k"})).await.is("first");
+        check(&us.instances[0].url(), "late", json!({"key": "us:k"})).await.is("duplicate");
+        testbed.stop().await.unwrap();
+    });
+}
+
+/// DELETE is refused while records may live; afterwards a topic of the same name knows nothing of the old one.
+#[test]
+fn a_topic_is_deleted_only_when_its_windows_have_passed() {
+    run(async {
+        let mut clock = clocked().await;
+        let url = clock.url(0);
+        let t = crate::api::topic_with(&url, "del", json!({"window_ms": 10_000})).await;
+        let path = format!("/v1/topics/{t}");
+        let delete = || call(Method::DELETE, &url, &path, None, &[]);
+        check(&url, &t, json!({"key": "eu:k"})).await.is("first");
+        let used = delete().await.unwrap().fails(409, "topic-in-use");
+        assert_eq!(used.body["homes"], json!(["eu"]));
+        clock.forward(Duration::from_secs(5)).await;
+        delete().await.unwrap().fails(409, "topic-in-use");
+        check(&url, &t, json!({"key": "eu:k"})).await.is("duplicate");
+        clock.forward(Duration::from_secs(10)).await;
+        let gone = delete().await.unwrap();
+        assert_eq!((gone.status, gone.body["version"].clone()), (200, json!(2)), "{gone:?}");
+        check(&url, &t, json!({"key": "eu:k"})).await.fails(404, "topic-not-found");
+        wait_until("the other instance hears of it", Duration::from_secs(5), || async {
+            let r = check(&clock.url(1), &t, json!({"key": "eu:k"})).await;
+            if r.status == 404 { Ok(()) } else { Err(format!("{r:?}")) }
+        })
+        .await;
+        assert_eq!(put(&url, &path, json!({"window_ms": 10_000})).await.body["version"], json!(3));
+        check(&url, &t, json!({"key": "eu:k"})).await.is("first");
+    });
+}

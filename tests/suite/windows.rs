@@ -1,0 +1,176 @@
+//! Windows: counted from the accepted call, by the home's clock, never moved by a duplicate (P8; cases C1, C3, C4).
+
+use std::time::Duration;
+
+use dedup_testbed::wait_until;
+use serde_json::{Value, json};
+
+use crate::api::{check, claim, complete, post, topic, topic_with};
+use crate::harness::{clocked, run, url};
+
+/// Case C1: a steady repeat is let through again when the window ends, over both instances and through every tier.
+/// Seen to fail with a build whose duplicates write a new `expires`.
+#[test]
+fn case_c1_duplicates_do_not_renew_the_memory() {
+    run(async {
+        let mut clock = clocked().await;
+        let t = topic_with(&clock.url(0), "c1", json!({"window_ms": 60_000})).await;
+        let first = claim(&clock.url(0), &t, json!({"key": "eu:k"})).await.is("first");
+        complete(&clock.url(0), &first.text("claim_token")).await;
+        check(&clock.url(0), &t, json!({"key": "eu:c"})).await.is("first");
+        for second in 1..59 {
+            clock.forward(Duration::from_secs(1)).await;
+            let url = clock.url(second % 2);
+            let again = claim(&url, &t, json!({"key": "eu:k"})).await.is("duplicate");
+            assert_eq!(again.text("expires_at"), first.text("expires_at"));
+            check(&url, &t, json!({"key": "eu:c"})).await.is("duplicate");
+        }
+        clock.forward(Duration::from_secs(2)).await;
+        for key in ["eu:k", "eu:c"] {
+            let again = wait_until("the end of the window", Duration::from_secs(4), || async {
+                let r = check(&clock.url(1), &t, json!({"key": key})).await;
+                if r.verdict() == "first" { Ok(r) } else { Err(format!("{r:?}")) }
+            })
+            .await;
+            assert_eq!(again.body["attempt"], json!(1));
+        }
+    });
+}
+
+/// Case C3: expiry is decided when reading; the old row is still there and counts no more, in a batch too.
+#[test]
+fn case_c3_an_expired_row_is_absent_before_anybody_removes_it() {
+    run(async {
+        let mut clock = clocked().await;
+        let url = clock.url(0);
+        let t = topic(&url, "c3").await;
+        let items: Vec<Value> = (0..50).map(|k| json!({"key": format!("eu:{k}"), "window_ms": 10_000})).collect();
+        let path = format!("/v1/topics/{t}/checks/batch");
+        assert_eq!(post(&url, &path, json!({"items": items})).await.body["counts"]["first"], json!(50));
+        assert_eq!(post(&url, &path, json!({"items": items})).await.body["counts"]["duplicate"], json!(50));
+        let open = claim(&url, &t, json!({"key": "eu:open", "window_ms": 10_000, "lease_ms": 5_000})).await.is("first");
+        clock.forward(Duration::from_millis(10_500)).await;
+        let looked = post(&url, &format!("/v1/topics/{t}/records/lookup"), json!({"key": "eu:7"})).await;
+        assert_eq!(looked.body["home"]["state"], json!("expired"), "{looked:?}");
+        let again = wait_until("the end of the windows", Duration::from_secs(4), || async {
+            let r = post(&url, &path, json!({"items": items})).await;
+            if r.body["counts"]["first"] == json!(50) { Ok(r) } else { Err(format!("{}", r.body["counts"])) }
+        })
+        .await;
+        assert!(again.body["results"].as_array().unwrap().iter().all(|r| r["attempt"] == json!(1)));
+        // The owner whose window ended may still complete; nothing is remembered of it, and the answer says so.
+        let late = complete(&url, &open.text("claim_token")).await;
+        assert_eq!((late.status, late.body["state"].clone()), (200, json!("done")), "{late:?}");
+        assert_eq!(late.text("expires_at"), open.text("expires_at"));
+        claim(&url, &t, json!({"key": "eu:open"})).await.is("first");
+    });
+}
+
+/// An open claim is present until the later of its window's and its lease's end: an extended lease outlives a short window.
+#[test]
+fn an_open_claim_outlives_its_window_while_its_lease_lives() {
+    run(async {
+        let mut clock = clocked().await;
+        let url = clock.url(0);
+        let t = topic(&url, "open").await;
+        let first = claim(&url, &t, json!({"key": "eu:k", "window_ms": 10_000, "lease_ms": 8_000})).await.is("first");
+        clock.forward(Duration::from_millis(7_000)).await;
+        let extended = post(&url, "/v1/claims/extend", json!({"claim_token": first.text("claim_token"), "lease_ms": 9_000})).await;
+        assert_eq!(extended.status, 200, "{extended:?}");
+        clock.forward(Duration::from_millis(5_000)).await;
+        claim(&url, &t, json!({"key": "eu:k"})).await.is("in_progress");
+        clock.forward(Duration::from_millis(5_000)).await;
+        let next = claim(&url, &t, json!({"key": "eu:k"})).await.is("first");
+        assert_eq!(next.body["attempt"], json!(1), "the window had ended");
+    });
+}
+
+/// Case C4: one unit, named in the field; what is out of range is refused with the range, and nothing is ever unlimited by accident.
+#[test]
+fn case_c4_windows_are_whole_milliseconds_in_range() {
+    run(async {
+        let url = url("eu", 0).await;
+        let t = topic(&url, "c4").await;
+        let ask = |window: Value| {
+            let (url, t) = (&url, &t);
+            async move { check(url, t, json!({"key": "eu:k", "window_ms": window})).await }
+        };
+        for (window, code) in [
+            (json!(0), (422, "invalid-window")),
+            (json!(999), (422, "invalid-window")),
+            (json!(31_536_000_001u64), (422, "invalid-window")),
+            (json!(9_223_372_036_854_775_808u64), (422, "invalid-window")),
+            (json!(-1), (400, "invalid-field")),
+            (json!(0.0001), (400, "invalid-field")),
+            (json!(1000.0), (400, "invalid-field")),
+            (json!("60"), (400, "invalid-field")),
+            (json!([]), (400, "invalid-field")),
+        ] {
+            let reply = ask(window.clone()).await.fails(code.0, code.1);
+            assert_eq!(reply.text("pointer"), "/window_ms", "{window}");
+            if code.0 == 422 {
+                assert_eq!((reply.body["min"].clone(), reply.body["max"].clone()), (json!(1000), json!(31_536_000_000u64)));
+            }
+        }
+        ask(json!(1000)).await.is("first");
+        for (key, window) in [("eu:max", json!(31_536_000_000u64)), ("eu:big", json!(2_147_483_648u64)), ("eu:null", Value::Null)] {
+            check(&url, &t, json!({"key": key, "window_ms": window})).await.is("first");
+        }
+        let forever = check(&url, &t, json!({"key": "eu:forever", "window_ms": "forever"})).await.is("first");
+        assert!(forever.body["expires_at"].is_null() && forever.body.get("expires_at").is_some());
+    });
+}
+
+/// Case C4, P8: a window of one second is one second of the home's clock: duplicate before, first after, and `expires_at` says when.
+#[test]
+fn case_c4_p8_a_second_is_a_second() {
+    run(async {
+        let mut clock = clocked().await;
+        let (a, b) = (clock.url(0), clock.url(1));
+        let t = topic_with(&a, "second", json!({"window_ms": 1000})).await;
+        for key in ["eu:1", "eu:2", "eu:3"] {
+            let first = check(&a, &t, json!({"key": key})).await.is("first");
+            let window = iso_ms(&first.text("expires_at")) - iso_ms(&first.text("first_seen_at"));
+            assert_eq!(window, 1000);
+        }
+        clock.forward(Duration::from_millis(500)).await;
+        check(&b, &t, json!({"key": "eu:2"})).await.is("duplicate");
+        clock.forward(Duration::from_millis(600)).await;
+        for url in [&a, &b] {
+            let key = if url == &a { "eu:1" } else { "eu:3" };
+            wait_until("the second's end", Duration::from_secs(4), || async {
+                let r = check(url, &t, json!({"key": key})).await;
+                if r.verdict() == "first" { Ok(()) } else { Err(format!("{r:?}")) }
+            })
+            .await;
+        }
+    });
+}
+
+/// Milliseconds within the day of an RFC 3339 time.
+fn iso_ms(text: &str) -> i64 {
+    let time = text.split('T').nth(1).unwrap().trim_end_matches('Z');
+    let parts: Vec<f64> = time.split(':').map(|p| p.parse().unwrap()).collect();
+    ((parts[0] * 3600.0 + parts[1] * 60.0 + parts[2]) * 1000.0).round() as i64
+}
+
+/// P8, case K1: the service's own clock decides nothing: instances that live two hours apart agree with the home.
+/// Seen to fail with a build that judges leases by the instance's clock.
+#[test]
+fn p8_application_clocks_decide_nothing() {
+    run(async {
+        // An instance has no way to be told another time: its code reads no wall clock. What can be shifted is the home's clock, far away
+        // from this machine's, and everything must follow the home.
+        let mut clock = clocked().await;
+        clock.forward(Duration::from_secs(7200)).await;
+        let url = clock.url(0);
+        let t = topic(&url, "p8").await;
+        let first = claim(&url, &t, json!({"key": "eu:k", "lease_ms": 20_000})).await.is("first");
+        assert_eq!(first.body["lease_ms_left"], json!(20_000));
+        claim(&clock.url(1), &t, json!({"key": "eu:k"})).await.is("in_progress");
+        clock.forward(Duration::from_secs(19)).await;
+        claim(&clock.url(1), &t, json!({"key": "eu:k"})).await.is("in_progress");
+        clock.forward(Duration::from_secs(2)).await;
+        claim(&clock.url(1), &t, json!({"key": "eu:k"})).await.is("first");
+    });
+}
