@@ -13,6 +13,9 @@ use tokio::sync::Mutex;
 use crate::api::{Reply, call, check, claim, post, topic};
 use crate::harness::{options, run};
 
+/// Who was told `first` for which key, with which fence.
+type Granted = HashMap<String, Vec<(usize, String)>>;
+
 /// One worker's life: claims keys that others claim too, with a request id of its own for each, and repeats the very call until it has a
 /// verdict. What it was granted, by key.
 async fn worker(
@@ -21,7 +24,7 @@ async fn worker(
     me: usize,
     keys: Arc<AtomicUsize>,
     stop: Arc<AtomicBool>,
-    granted: Arc<Mutex<HashMap<String, Vec<(usize, String)>>>>,
+    granted: Arc<Mutex<Granted>>,
     retried: Arc<AtomicUsize>,
 ) {
     let mut turn = me;

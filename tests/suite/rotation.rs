@@ -24,8 +24,9 @@ async fn ask(
     digests: &[Uuid],
 ) -> Result<Vec<Uuid>, tokio_postgres::Error> {
     let n = digests.len();
-    let (ones, claims, requests, zeros, defaults): (Vec<i32>, Vec<bool>, Vec<i64>, Vec<i32>, Vec<i64>) =
-        (vec![1; n], vec![false; n], (0..n).map(|_| rand::random::<i64>() | 1).collect(), vec![0; n], vec![-1; n]);
+    let (ones, zeros, defaults) = (vec![1i32; n], vec![0i32; n], vec![-1i64; n]);
+    let claims = vec![false; n];
+    let requests: Vec<i64> = (0..n).map(|_| rand::random::<i64>() | 1).collect();
     let (none_uuid, none_int, none_text, none_owner): (Vec<Uuid>, Vec<i32>, Vec<String>, Vec<Option<String>>) = Default::default();
     let params: [&(dyn ToSql + Sync); 19] = [
         &home.0,
@@ -78,7 +79,9 @@ async fn load(testbed: &Testbed, topic: &str) -> (HashMap<Uuid, usize>, usize) {
                 // Every client asks for keys that others are asking for right now.
                 let base = next.fetch_add(1, Ordering::Relaxed) / 2;
                 let mut digests: Vec<Uuid> = (0..4)
-                    .map(|i| Uuid::from_u64_pair(salt.wrapping_add((base + i) as u64 * 0x9E37_79B9_7F4A_7C15), (base + i) as u64))
+                    .map(|i| {
+                        Uuid::from_u64_pair(salt.wrapping_add(((base + i) as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15)), (base + i) as u64)
+                    })
                     .collect();
                 digests.sort();
                 let tx = client.transaction().await.unwrap();

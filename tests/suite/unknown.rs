@@ -30,7 +30,8 @@ fn case_m1_a_lost_reply_is_settled_by_the_same_request() {
                 .unwrap()
                 .get(0)
         };
-        claim(&a, &t, json!({"key": "eu:warm-up"})).await.is("first");
+        let warm = claim(&a, &t, json!({"key": "eu:warm-up"})).await.is("first");
+        complete(&a, &warm.text("claim_token")).await;
 
         // The line heals before the deadline: the service settles it by itself.
         proxy.set_mode(Mode::LoseReplies);
@@ -77,6 +78,12 @@ fn case_m1_a_lost_reply_is_settled_by_the_same_request() {
             if r.status == 200 { Ok(r.is("in_progress")) } else { Err(format!("{r:?}")) }
         })
         .await;
+
+        // (Both lines know their statements again, so that what is lost below is the reply to a commit.)
+        for k in 0..20 {
+            let warm = claim(&a, &t, json!({"key": format!("eu:warm-{k}")})).await.is("first");
+            assert_eq!(complete(&a, &warm.text("claim_token")).await.status, 200);
+        }
 
         // The same for a completion: it can be repeated, and is then known for what it was.
         proxy.set_mode(Mode::LoseReplies);

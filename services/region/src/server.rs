@@ -12,7 +12,7 @@ use dedup_core::{HomeSpec, HomeTable, Limits, Secret};
 use dedup_runtime::config::{Config, HomeConfig};
 use dedup_runtime::metrics::{Identity, Metrics, SERIES_MAX_DEFAULT};
 use dedup_runtime::shutdown::Shutdown;
-use dedup_store::{HomeSettings, Homes, HotSettings, HotTier, Ladder, LocalTier, PgTarget, StoreMetrics, Topics};
+use dedup_store::{Around, HomeSettings, Homes, HotSettings, HotTier, Ladder, LocalTier, PgTarget, StoreMetrics, Topics};
 use tokio_util::sync::CancellationToken;
 
 use crate::api;
@@ -179,7 +179,8 @@ fn build(config: &Config, secret: Secret, stop: &CancellationToken) -> Result<(S
     };
     // A cached value lives as long as Redis keeps it; so long its forget must be remembered.
     let keep_forgets = Duration::from_millis(config.redis.as_ref().map_or(0, |r| r.ttl_ms_max)).max(Duration::from_secs(3600));
-    let homes = Homes::start(Arc::clone(&table), settings, &secret, &local, hot.as_ref(), keep_forgets, &store_metrics, stop);
+    let around = Around { local: local.clone(), hot: hot.clone(), keep_forgets, metrics: store_metrics, stop: stop.clone() };
+    let homes = Homes::start(Arc::clone(&table), settings, &secret, &around);
     let topics = Topics::start(homes.clone(), stop.clone());
     watch_tiers(&meter, homes.clone(), local.clone(), hot.clone());
     let decisions = Decisions::start(&meter, &config.process.region, table, config.telemetry.topics_max);

@@ -88,14 +88,8 @@ impl Service {
     pub async fn topic(&self, caller: &Caller, name: &str) -> Result<Arc<TopicPolicy>, Problem> {
         let topic = parse_topic(name)?;
         caller.needs_topic(&topic)?;
-        if let Some(policy) = self.ladder.topics().find(&topic).await {
-            return Ok(policy);
-        }
-        if self.ladder.topics().none_loaded() {
-            // No home was ever reached: whether there is such a topic cannot be known.
-            return Err(Problem::refusal(Refusal::not_applied(RefusalKind::HomeUnavailable)));
-        }
-        Err(caller.missing_topic(&topic))
+        let found = self.ladder.topics().find(&topic).await.map_err(Problem::refusal)?;
+        found.ok_or_else(|| caller.missing_topic(&topic))
     }
 
     /// What a refusal means to this caller.

@@ -165,8 +165,9 @@ impl Ladder {
         let mut answers: Vec<Result<Answer, Refusal>> = vec![Err(Refusal::not_applied(RefusalKind::TopicUnknown)); items.len()];
         let mut left: Vec<usize> = (0..items.len()).collect();
         for round in 0..STALE_ROUNDS {
+            let refusal = home.refusal();
             let Some(policy) = self.home_topic(home, topic, round > 0).await else {
-                let refusal = home.refusal().unwrap_or(Refusal::not_applied(RefusalKind::TopicUnknown));
+                let refusal = refusal.unwrap_or(Refusal::not_applied(RefusalKind::TopicUnknown));
                 left.iter().for_each(|at| answers[*at] = Err(refusal));
                 return answers;
             };
@@ -181,9 +182,11 @@ impl Ladder {
             }
             left = stale;
             if left.is_empty() {
-                break;
+                return answers;
             }
         }
+        // The topic is there and changes faster than it can be followed.
+        left.iter().for_each(|at| answers[*at] = Err(Refusal::not_applied(RefusalKind::Overloaded)));
         answers
     }
 
@@ -191,7 +194,7 @@ impl Ladder {
     async fn home_topic(&self, home: &Home, topic: &Topic, just_reloaded: bool) -> Option<Arc<TopicPolicy>> {
         let live = || home.topic(topic).filter(|c| !c.row.deleted).map(|c| c.policy);
         if live().is_none() && !just_reloaded && home.refusal().is_none() {
-            home.reload_topics().await;
+            home.topics_as_of(Instant::now()).await;
         }
         live()
     }
@@ -347,8 +350,9 @@ impl Ladder {
     }
 
     async fn policy_for(&self, home: &Home, topic: &Topic) -> Result<Arc<TopicPolicy>, Refusal> {
+        let refusal = home.refusal();
         let found = self.home_topic(home, topic, false).await;
-        found.ok_or_else(|| home.refusal().unwrap_or(Refusal::not_applied(RefusalKind::TopicUnknown)))
+        found.ok_or_else(|| refusal.unwrap_or(Refusal::not_applied(RefusalKind::TopicUnknown)))
     }
 }
 

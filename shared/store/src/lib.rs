@@ -17,7 +17,7 @@ mod topics;
 
 pub use ask::{Answer, Ask, Basis, Finish, FinishAnswer, FinishOp, Looked, Previous, Texts};
 pub use doctor::{Finding, Grade, HomeProbe, HomeReport, home_secret, probe_home, probe_redis};
-pub use home::{HomeHealth, HomeSettings, Homes, TopicCopy};
+pub use home::{Around, HomeHealth, HomeSettings, Homes, TopicCopy};
 pub use hot::{HotHealth, HotSettings, HotTier};
 pub use ladder::{Ladder, LookedUp, Query, TierReport};
 pub use local::{LocalHealth, LocalTier};

@@ -87,8 +87,6 @@ pub struct Topics {
     homes: Homes,
 }
 
-/// How old a list of topics may be when a name is not in it.
-const UNKNOWN_AFTER: Duration = Duration::from_millis(50);
 const REPAIR_EVERY: Duration = Duration::from_secs(2);
 
 impl Topics {
@@ -112,13 +110,18 @@ impl Topics {
         self.homes.iter().filter_map(|h| h.topic(topic)).map(|c| c.row).max_by_key(TopicRow::rank)
     }
 
-    /// A topic's policy for reading questions: the newest known copy. Looks anew before saying that there is none.
-    pub async fn find(&self, topic: &Topic) -> Option<Arc<TopicPolicy>> {
+    /// A topic's policy for reading questions: the newest known copy. Looks anew before saying that there is none; `Err` while no home
+    /// that could know was ever reached.
+    pub async fn find(&self, topic: &Topic) -> Result<Option<Arc<TopicPolicy>>, Refusal> {
         if let Some(policy) = self.known(topic) {
-            return Some(policy);
+            return Ok(Some(policy));
         }
-        self.refresh(UNKNOWN_AFTER).await;
-        self.known(topic)
+        let any_loaded = self.homes.iter().any(|h| h.topics_loaded());
+        self.refresh().await;
+        match self.known(topic) {
+            None if !any_loaded => Err(Refusal::not_applied(RefusalKind::HomeUnavailable)),
+            found => Ok(found),
+        }
     }
 
     /// A topic's policy as known right now.
@@ -126,14 +129,9 @@ impl Topics {
         self.homes.iter().filter_map(|h| h.topic(topic)).max_by_key(|c| c.row.rank()).filter(|c| !c.row.deleted).map(|c| c.policy)
     }
 
-    /// Whether no home that could know topics has been reached since the start.
-    pub fn none_loaded(&self) -> bool {
-        self.homes.iter().all(|h| !h.topics_younger_than(Duration::MAX))
-    }
-
-    async fn refresh(&self, age: Duration) {
-        let stale = self.homes.iter().filter(|h| h.refusal().is_none() && !h.topics_younger_than(age));
-        join_all(stale.map(|h| h.reload_topics())).await;
+    async fn refresh(&self) {
+        let asked = Instant::now();
+        join_all(self.homes.iter().filter(|h| h.refusal().is_none()).map(|h| h.topics_as_of(asked))).await;
     }
 
     /// Names of all live topics as known right now.
@@ -150,7 +148,7 @@ impl Topics {
 
     /// All live topics with the version each home has (0: none).
     pub async fn list(&self) -> Vec<(Arc<TopicPolicy>, Vec<(String, i64)>)> {
-        self.refresh(Duration::from_secs(1)).await;
+        self.refresh().await;
         let mut names: Vec<Topic> = self.homes.iter().flat_map(|h| h.topics().keys().cloned().collect::<Vec<_>>()).collect();
         names.sort();
         names.dedup();
@@ -167,7 +165,7 @@ impl Topics {
 
     /// Sets a topic in all homes that can be reached; the others get it as soon as they can.
     pub async fn put(&self, put: PutTopic, deadline: Instant) -> Result<PutOutcome, TopicsError> {
-        self.refresh(Duration::ZERO).await;
+        self.refresh().await;
         let old = self.newest(&put.topic);
         let live_version = old.as_ref().filter(|r| !r.deleted).map_or(0, |r| r.policy.version);
         if let Some(wanted) = put.if_version
@@ -196,7 +194,7 @@ impl Topics {
 
     /// Deletes a topic whose records are all past their windows. Every home must be asked, so every home must be there.
     pub async fn delete(&self, topic: &Topic, if_version: Option<i64>, deadline: Instant) -> Result<DeleteOutcome, TopicsError> {
-        self.refresh(Duration::ZERO).await;
+        self.refresh().await;
         let old = self.newest(topic).filter(|r| !r.deleted).ok_or(TopicsError::NotFound)?;
         if let Some(wanted) = if_version
             && wanted != old.policy.version
@@ -232,7 +230,7 @@ impl Topics {
             let Some(newest) = self.newest(&name) else { continue };
             for home in self.homes.iter() {
                 let lags = home.topic(&name).is_none_or(|c| c.row.rank() < newest.rank());
-                if lags && home.refusal().is_none() && home.topics_younger_than(Duration::MAX) {
+                if lags && home.refusal().is_none() && home.topics_loaded() {
                     let applied = offer(home, &newest, Instant::now() + Duration::from_secs(2)).await;
                     tracing::info!(home = %home.spec.name, topic = %name, version = newest.policy.version, applied, "repaired a topic that lagged");
                 }
@@ -244,7 +242,7 @@ impl Topics {
 async fn offer(home: &Home, row: &TopicRow, deadline: Instant) -> bool {
     let applied = home.direct(deadline, async |client, _| call_put_topic(client, row).await).await.unwrap_or(false);
     if applied {
-        home.reload_topics().await;
+        home.topics_as_of(Instant::now()).await;
     }
     applied
 }

@@ -25,6 +25,8 @@ pub const KEYS_A_CALL: usize = 512;
 /// Held keys asked for in one call: each may cost the home a few milliseconds of waiting.
 const HELD_A_CALL: usize = 64;
 const HELD_PAUSE: Duration = Duration::from_millis(25);
+/// A held key is not asked for again this close to its caller's deadline, so that "busy" stays the answer rather than "unknown".
+const HELD_MARGIN: Duration = Duration::from_millis(100);
 /// Beyond the caller's deadline: long enough for a late reply to be told from a lost one, short enough to free the line.
 const CALL_GRACE: Duration = Duration::from_millis(500);
 /// Conflicts that a repetition settles (40001, 40P01) are repeated this often.
@@ -206,6 +208,7 @@ impl<W: Work> Batcher<W> {
                 self.unhold(&digest);
                 entry.followers.push(item);
             } else if entries.len() < HELD_A_CALL
+                && item.job.deadline > Instant::now() + HELD_MARGIN
                 && !self.in_flight.contains(&digest)
                 && entries.first().is_none_or(|e| W::kind(&e.leader.ask) == W::kind(&item.ask))
             {
@@ -268,6 +271,12 @@ async fn call<W: Work>(home: &Arc<Home>, entries: Vec<Entry<W>>, held_lane: bool
             return (again, held);
         }
     };
+    // Preparing changes nothing: only what comes after it may leave the outcome unknown.
+    if let Err(error) = W::prepare(line.client()).await {
+        home.lines.done(&line, false);
+        failed(home, entries, &error, &mut again);
+        return (again, held);
+    }
     let (entries, gone): (Vec<_>, Vec<_>) = entries.into_iter().partition(|e| e.leader.job.sending(e.leader.index));
     for entry in gone {
         home.queued.fetch_sub(1, Ordering::Relaxed);
@@ -322,10 +331,22 @@ async fn took<W: Work>(
         // The home did nothing, and says why.
         let refusal = match called.status.as_str() {
             "stale-topics" => {
-                home.reload_topics().await;
+                home.topics_as_of(Instant::now()).await;
                 Refusal::not_applied(RefusalKind::TopicUnknown)
             }
-            "too-late" => Refusal::not_applied(RefusalKind::Overloaded),
+            // Really too late, or the home's clock stepped forward; this very reply has told the new time.
+            "too-late" => {
+                for mut item in items(entries) {
+                    if item.again < AGAIN_MAX && item.job.deadline > Instant::now() {
+                        item.again += 1;
+                        item.job.not_applied(item.index, item.maybe, false);
+                        again.push(item);
+                    } else {
+                        item.answer(home, Err(Refusal::not_applied(RefusalKind::Overloaded)));
+                    }
+                }
+                return;
+            }
             _ => {
                 home.not_this_home(&called.status);
                 Refusal::not_applied(RefusalKind::HomeUnavailable)

@@ -8,8 +8,8 @@ mod job;
 mod work;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicI32, AtomicI64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -100,7 +100,9 @@ pub(crate) struct Home {
     timeline: AtomicI32,
     status: ArcSwap<Status>,
     topics: ArcSwap<HashMap<Topic, TopicCopy>>,
-    topics_loaded: Mutex<Option<Instant>>,
+    topics_loaded: AtomicBool,
+    /// When the latest reading of topics began.
+    topics_gate: tokio::sync::Mutex<Option<Instant>>,
     /// Questions that wait or are in flight.
     queued: AtomicUsize,
     round_trip_us: AtomicI64,
@@ -217,11 +219,25 @@ impl Home {
         let copies =
             rows.into_iter().map(|row| (row.policy.topic.clone(), TopicCopy { policy: Arc::new(row.policy.clone()), row })).collect();
         self.topics.store(Arc::new(copies));
-        *self.topics_loaded.lock().expect("no panic while held") = Some(Instant::now());
+        self.topics_loaded.store(true, Ordering::Release);
     }
 
-    /// Reads the topics anew, over a line of the pool.
-    pub async fn reload_topics(&self) {
+    /// Makes sure that the topics known here were read at `asked` or later. Many may ask at once: one reads for all, and reads are spaced,
+    /// so that asking for unknown names does not become load.
+    pub async fn topics_as_of(&self, asked: Instant) {
+        const SPACING: Duration = Duration::from_millis(20);
+        let mut last_begun = self.topics_gate.lock().await;
+        if last_begun.is_some_and(|begun| begun >= asked) {
+            return;
+        }
+        if let Some(begun) = *last_begun {
+            tokio::time::sleep_until((begun + SPACING).into()).await;
+        }
+        *last_begun = Some(Instant::now());
+        self.reload_topics().await;
+    }
+
+    async fn reload_topics(&self) {
         let Ok(line) = self.line(false).await else { return };
         let rows = tokio::time::timeout(Duration::from_secs(2), call_topics(&***line.client())).await;
         self.lines.done(&line, matches!(rows, Ok(Ok(_))));
@@ -230,9 +246,9 @@ impl Home {
         }
     }
 
-    /// Whether the topics were read within `age`: asking for unknown names must not become load.
-    pub fn topics_younger_than(&self, age: Duration) -> bool {
-        self.topics_loaded.lock().expect("no panic while held").is_some_and(|at| at.elapsed() < age)
+    /// Whether the topics were ever read.
+    pub fn topics_loaded(&self) -> bool {
+        self.topics_loaded.load(Ordering::Acquire)
     }
 
     /// One call outside the batcher, with its own deadline.
@@ -330,6 +346,20 @@ impl Home {
     }
 }
 
+/// What the homes work with besides themselves.
+pub struct Around {
+    /// Told of forgotten keys.
+    pub local: LocalTier,
+    /// Told of forgotten keys.
+    pub hot: Option<HotTier>,
+    /// How long a forget is remembered: at least as long as any cached value lives.
+    pub keep_forgets: Duration,
+    /// Counts.
+    pub metrics: StoreMetrics,
+    /// Ends everything.
+    pub stop: CancellationToken,
+}
+
 /// All homes, started.
 #[derive(Clone)]
 pub struct Homes {
@@ -339,16 +369,8 @@ pub struct Homes {
 
 impl Homes {
     /// Starts a feed and two batchers for each home, on the current tokio runtime. `settings` in the order of the table.
-    pub fn start(
-        table: Arc<HomeTable>,
-        settings: Vec<HomeSettings>,
-        secret: &Secret,
-        local: &LocalTier,
-        hot: Option<&HotTier>,
-        keep_forgets: Duration,
-        metrics: &StoreMetrics,
-        stop: &CancellationToken,
-    ) -> Self {
+    pub fn start(table: Arc<HomeTable>, settings: Vec<HomeSettings>, secret: &Secret, around: &Around) -> Self {
+        let Around { local, hot, keep_forgets, metrics, stop } = around;
         let secret_id: Arc<ArcSwapOption<[u8; 8]>> = Arc::new(ArcSwapOption::from_pointee(secret.id()));
         let start = |((_, spec), settings): ((HomeId, &HomeSpec), HomeSettings)| {
             let (asks, asked) = mpsc::unbounded_channel();
@@ -364,7 +386,8 @@ impl Homes {
                 timeline: AtomicI32::new(0),
                 status: ArcSwap::from_pointee(Status { up: false, why: Some("not connected yet".into()), since: Instant::now() }),
                 topics: ArcSwap::default(),
-                topics_loaded: Mutex::new(None),
+                topics_loaded: AtomicBool::new(false),
+                topics_gate: tokio::sync::Mutex::new(None),
                 queued: AtomicUsize::new(0),
                 round_trip_us: AtomicI64::new(0),
                 look_now: Notify::new(),
@@ -374,7 +397,7 @@ impl Homes {
             });
             tokio::spawn(Batcher::<Decide>::run(Arc::clone(&home), asked));
             tokio::spawn(Batcher::<End>::run(Arc::clone(&home), ended));
-            tokio::spawn(feed::run(Arc::clone(&home), local.clone(), hot.cloned(), keep_forgets, stop.clone()));
+            tokio::spawn(feed::run(Arc::clone(&home), local.clone(), hot.clone(), *keep_forgets, stop.clone()));
             home
         };
         Self { homes: table.iter().zip(settings).map(start).collect(), table }

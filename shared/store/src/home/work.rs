@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dedup_core::{Digest, Judgement, Tier, Verdict, judge};
 
 use crate::cached::answer_of;
-use crate::postgres::{CallError, Called, Decided, Identity, call_decide, call_finish};
+use crate::postgres::{CallError, Called, Decided, Identity, call_decide, call_finish, prepare_decide, prepare_finish};
 use crate::{Answer, Ask, Basis, Finish, FinishAnswer, FinishOp, StoreMetrics};
 
 /// What became of one question of a call.
@@ -24,6 +24,8 @@ pub trait Work: Send + Sync + 'static {
     fn digest(ask: &Self::Ask) -> Digest;
     /// Only questions of one kind share a call.
     fn kind(ask: &Self::Ask) -> u8;
+    /// Makes the connection know the statement; the first time only this is a round trip.
+    fn prepare(client: &deadpool_postgres::Client) -> impl Future<Output = Result<(), CallError>> + Send;
     /// One round trip for different digests, sorted by digest.
     fn call(
         client: &deadpool_postgres::Client,
@@ -49,6 +51,10 @@ impl Work for Decide {
 
     fn kind(_: &Ask) -> u8 {
         0
+    }
+
+    async fn prepare(client: &deadpool_postgres::Client) -> Result<(), CallError> {
+        prepare_decide(client).await
     }
 
     async fn call(
@@ -133,6 +139,10 @@ impl Work for End {
             FinishOp::Release { .. } => 1,
             FinishOp::Extend { .. } => 2,
         }
+    }
+
+    async fn prepare(client: &deadpool_postgres::Client) -> Result<(), CallError> {
+        prepare_finish(client).await
     }
 
     async fn call(

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use deadpool_postgres::Client;
 use dedup_core::{Digest, Fingerprint, Outcome, Record, StoredResult, Window};
-use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
+use tokio_postgres::{Row, Statement};
 use uuid::Uuid;
 
 use super::outcome::{CallError, classify};
@@ -44,12 +45,33 @@ pub enum Decided {
     Busy,
 }
 
-async fn one(client: &Client, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Row, CallError> {
-    let statement = client.prepare_cached(sql).await.map_err(|e| match classify(&e) {
+const DECIDE: &str = "SELECT * FROM dedup.decide_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19) /* dedup: decide */";
+const FINISH: &str = "SELECT * FROM dedup.finish_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15) /* dedup: finish */";
+
+/// Longest a statement's preparation is waited for.
+const PREPARE_TIMEOUT: Duration = Duration::from_secs(2);
+
+async fn prepare(client: &Client, sql: &str) -> Result<Statement, CallError> {
+    let prepared = tokio::time::timeout(PREPARE_TIMEOUT, client.prepare_cached(sql)).await;
+    prepared.map_err(|_| CallError::NotSent("no reply to the preparation of a statement".into()))?.map_err(|e| match classify(&e) {
         // Preparing changes nothing.
         CallError::Unknown(why) => CallError::NotSent(why),
         other => other,
-    })?;
+    })
+}
+
+/// Makes the connection know the statement of [`call_decide`].
+pub async fn prepare_decide(client: &Client) -> Result<(), CallError> {
+    prepare(client, DECIDE).await.map(drop)
+}
+
+/// Makes the connection know the statement of [`call_finish`].
+pub async fn prepare_finish(client: &Client) -> Result<(), CallError> {
+    prepare(client, FINISH).await.map(drop)
+}
+
+async fn one(client: &Client, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Row, CallError> {
+    let statement = prepare(client, sql).await?;
     client.query_one(&statement, params).await.map_err(|e| classify(&e))
 }
 
@@ -103,7 +125,7 @@ pub async fn call_decide(
     let (skip, maybe_item, maybe_segment): (Vec<Uuid>, Vec<i32>, Vec<i32>) = Default::default();
     let row = one(
         client,
-        "SELECT * FROM dedup.decide_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19) /* dedup: decide */",
+        DECIDE,
         &[
             &who.home_id,
             &who.secret_id.as_slice(),
@@ -237,7 +259,7 @@ pub async fn call_finish(
     let body: Vec<Option<&[u8]>> = results.iter().map(|r| r.filter(|r| !r.omitted).and_then(|r| r.body.as_deref())).collect();
     let row = one(
         client,
-        "SELECT * FROM dedup.finish_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15) /* dedup: finish */",
+        FINISH,
         &[
             &who.home_id,
             &who.secret_id.as_slice(),
