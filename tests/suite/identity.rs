@@ -78,6 +78,8 @@ fn case_f3_joined_fields_stay_apart() {
             ("a", "eu:|c"),
             ("a", "eu:{c}"),
             ("{a", "eu:c}"),
+            ("g", "eu:eu:x"),
+            ("geu:", "eu:x"),
             ("a/", "eu:c"),
             ("a", "eu:/c"),
         ];

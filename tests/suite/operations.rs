@@ -258,3 +258,73 @@ fn the_demo_starts_three_regions_and_leaves_nothing() {
         assert!(!file.exists(), "the ready file is left");
     });
 }
+
+/// A queue that is full refuses at once and says that nothing was applied; memory stays bounded.
+#[test]
+fn a_full_queue_refuses_at_once() {
+    run(async {
+        let mut options = options(&["eu"], 1);
+        options.proxies = true;
+        let testbed = Testbed::start(options).await.unwrap();
+        let url = testbed.region("eu").instances[0].url();
+        let t = topic(&url, "full").await;
+        check(&url, &t, json!({"key": "eu:warm-up"})).await.is("first");
+        let proxy = testbed.region("eu").proxy.as_ref().unwrap();
+        proxy.set_mode(dedup_testbed::Mode::LoseReplies);
+        let batch = |b: usize| {
+            let items: Vec<Value> = (0..1000).map(|k| json!({"key": format!("eu:{b}-{k}")})).collect();
+            let (url, t) = (url.clone(), t.clone());
+            let body = json!({"detail": "verdict", "items": items}).to_string().into_bytes();
+            async move {
+                let began = Instant::now();
+                let path = format!("/v1/topics/{t}/checks/batch");
+                let r = crate::api::call(reqwest::Method::POST, &url, &path, Some(body), &[("dedup-deadline-ms", "2000")]).await.unwrap();
+                (began.elapsed(), r.body["results"][999]["problem"]["code"].as_str().unwrap_or("?").to_owned())
+            }
+        };
+        let answers = join_all((0..40).map(batch)).await;
+        let full: Vec<_> = answers.iter().filter(|(_, code)| code == "overloaded").collect();
+        assert!(full.len() >= 15, "20,000 may wait: {answers:?}");
+        assert!(full.iter().any(|(took, _)| *took < Duration::from_millis(1500)), "refused at once: {answers:?}");
+        proxy.set_mode(dedup_testbed::Mode::Pass);
+        proxy.cut();
+        dedup_testbed::wait_until("it recovers by itself", Duration::from_secs(10), || async {
+            let r = check(&url, &t, json!({"key": "eu:after"})).await;
+            if r.status == 200 { Ok(()) } else { Err(format!("{r:?}")) }
+        })
+        .await;
+        testbed.stop().await.unwrap();
+    });
+}
+
+/// No raw key in a log line or a metric, not even of refused, failed and unknown calls.
+#[test]
+fn keys_stay_out_of_logs_and_metrics() {
+    run(async {
+        let mut options = options(&["eu"], 1);
+        options.proxies = true;
+        let testbed = Testbed::start(options).await.unwrap();
+        let instance = &testbed.region("eu").instances[0];
+        let url = instance.url();
+        let t = topic(&url, "private").await;
+        let secret = "patient-4711";
+        for _ in 0..2 {
+            check(&url, &t, json!({"key": format!("eu:{secret}"), "group": secret})).await;
+        }
+        let first = claim(&url, &t, json!({"key": format!("eu:c-{secret}"), "owner": secret, "request_id": secret, "fingerprint": secret})).await;
+        complete(&url, &first.text("claim_token")).await;
+        check(&url, &t, json!({"key": format!("xx:{secret}")})).await.fails(422, "unknown-region");
+        check(&url, &t, json!({"key": format!("eu:{secret}\n")})).await.fails(400, "invalid-field");
+        let proxy = testbed.region("eu").proxy.as_ref().unwrap();
+        proxy.set_mode(dedup_testbed::Mode::LoseReplies);
+        let body = json!({"key": format!("eu:u-{secret}")}).to_string().into_bytes();
+        crate::api::call(reqwest::Method::POST, &url, &format!("/v1/topics/{t}/claims"), Some(body), &[("dedup-deadline-ms", "300")]).await.unwrap();
+        proxy.set_mode(dedup_testbed::Mode::Pass);
+        proxy.cut();
+        assert!(!metrics(&url).await.contains(secret));
+        let log = std::fs::read_to_string(instance.log_path()).unwrap();
+        let told: Vec<&str> = log.lines().filter(|l| l.contains(secret)).collect();
+        assert!(log.lines().count() > 3 && told.is_empty(), "{} lines; {told:?}", log.lines().count());
+        testbed.stop().await.unwrap();
+    });
+}

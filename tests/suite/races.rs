@@ -86,7 +86,8 @@ fn p1_checks_claims_and_batches_share_one_first() {
 }
 
 /// Case N2: batches with the same keys in opposite order never deadlock for a caller, and each key has one `first`.
-/// Seen to fail (40P01 in the server's log) when batches are not sorted by digest.
+/// Seen to fail (deadlocks in the server's log) when batches are neither sorted nor bounded by the function's lock_timeout; either alone
+/// keeps callers from them.
 #[test]
 fn case_n2_opposite_batches_do_not_deadlock() {
     run(async {

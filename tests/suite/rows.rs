@@ -274,3 +274,46 @@ fn migrations_can_run_twice_and_at_once() {
         check(&url("eu", 0).await, &t, json!({"key": "eu:k"})).await.is("first");
     });
 }
+
+/// Case G4: one transaction with new keys and an existing one: the new ones are committed, the other is a duplicate, and the connection
+/// serves the next call; nothing relies on catching a violation.
+#[test]
+fn case_g4_an_existing_key_spoils_no_batch() {
+    run(async {
+        let testbed = shared().await;
+        let url = url("eu", 0).await;
+        let t = topic(&url, "g4").await;
+        for round in 0..20 {
+            check(&url, &t, json!({"key": format!("eu:{round}-5")})).await.is("first");
+            let items: Vec<Value> = (0..10).map(|k| json!({"key": format!("eu:{round}-{k}")})).collect();
+            let batch = post(&url, &format!("/v1/topics/{t}/claims/batch"), json!({"items": items})).await;
+            assert_eq!(batch.body["counts"], json!({"first": 9, "duplicate": 1}));
+            check(&url, &t, json!({"key": format!("eu:{round}-0")})).await.is("in_progress");
+        }
+        let log = std::fs::read_to_string(testbed.region("eu").postgres.log_path()).unwrap();
+        assert!(!log.contains("aborted") && !log.contains("duplicate key value"), "the server's log tells of a violation");
+    });
+}
+
+/// `keep_key` decides whether a key's text lies beside its record, and for how long.
+#[test]
+fn key_texts_are_kept_as_the_topic_says() {
+    run(async {
+        let testbed = shared().await;
+        let url = url("us", 0).await;
+        let owner = testbed.region("us").postgres.connect("dedup_owner").await;
+        for (keep, open, done, checked) in [("open", Some("us:c"), None, None), ("always", Some("us:c"), Some("us:c"), Some("us:k")), ("never", None, None, None)] {
+            let t = crate::api::topic_with(&url, "keep", json!({"window_ms": 60_000, "keep_key": keep})).await;
+            let text = async |key: &str| -> Option<String> {
+                let sql = "SELECT key FROM dedup.claim_texts WHERE digest = dedup.digest_v1($1, 0, 'default', 0, $2)";
+                owner.query_opt(sql, &[&t, &key]).await.unwrap().and_then(|r| r.get(0))
+            };
+            let first = claim(&url, &t, json!({"key": "us:c", "owner": "w"})).await.is("first");
+            assert_eq!(text("us:c").await.as_deref(), open, "{keep}, open");
+            crate::api::complete(&url, &first.text("claim_token")).await;
+            assert_eq!(text("us:c").await.as_deref(), done, "{keep}, done");
+            check(&url, &t, json!({"key": "us:k"})).await.is("first");
+            assert_eq!(text("us:k").await.as_deref(), checked, "{keep}, checked");
+        }
+    });
+}
