@@ -15,7 +15,11 @@ fn weak_durability_stops_the_start_unless_allowed() {
         for (setting, value) in [("fsync", "off"), ("full_page_writes", "off"), ("synchronous_commit", "local")] {
             let mut options = options(&["eu"], 1);
             options.postgres_settings = vec![(setting.into(), value.into())];
-            let error = Testbed::start(options.clone()).await.err().map(|e| e.to_string()).unwrap_or_else(|| panic!("{setting} = {value} was accepted"));
+            let error = Testbed::start(options.clone())
+                .await
+                .err()
+                .map(|e| e.to_string())
+                .unwrap_or_else(|| panic!("{setting} = {value} was accepted"));
             assert!(error.contains(setting) && error.contains("allow_weak_durability"), "{error}");
             options.extra_config = "allow_weak_durability = true".into();
             let testbed = Testbed::start(options).await.unwrap();
@@ -100,6 +104,53 @@ fn a_call_that_reaches_another_home_does_nothing() {
             if r.status == 200 { Ok(r.is("first")) } else { Err(format!("{r:?}")) }
         })
         .await;
+        testbed.stop().await.unwrap();
+    });
+}
+
+/// Durability that is weakened while the service runs is noticed, and so is a primary older than one already seen; a raised epoch ends what
+/// caches believe and lifts fences.
+#[test]
+fn a_home_that_changes_under_the_service_is_noticed() {
+    run(async {
+        let testbed = Testbed::start(options(&["eu"], 1)).await.unwrap();
+        let eu = testbed.region("eu");
+        let url = eu.instances[0].url();
+        let t = topic(&url, "weaker").await;
+        let first = check(&url, &t, json!({"key": "eu:k"})).await.is("first");
+        let (root, owner) = (eu.postgres.connect("postgres").await, eu.postgres.connect("dedup_owner").await);
+        let answers = async |key: &str, status: u16| {
+            wait_until("the service notices", Duration::from_secs(10), || async {
+                // A new key each time: what is cached is answered whatever the home does.
+                let r = check(&url, &t, json!({"key": format!("{key}-{}", rand::random::<u64>())})).await;
+                if r.status == status { Ok(r) } else { Err(format!("{r:?}")) }
+            })
+            .await
+        };
+        root.batch_execute("ALTER SYSTEM SET synchronous_commit = off").await.unwrap();
+        root.batch_execute("SELECT pg_reload_conf()").await.unwrap();
+        answers("eu:1", 503).await.fails(503, "home-unavailable");
+        root.batch_execute("ALTER SYSTEM RESET synchronous_commit").await.unwrap();
+        root.batch_execute("SELECT pg_reload_conf()").await.unwrap();
+        answers("eu:2", 200).await;
+
+        check(&url, &t, json!({"key": "eu:k"})).await.is("duplicate");
+        owner.batch_execute("UPDATE dedup.home SET epoch = epoch + 1").await.unwrap();
+        let later = answers("eu:3", 200).await;
+        assert!(later.text("fence")[..5] > first.text("fence")[..5], "{later:?}");
+        assert_eq!(
+            check(&url, &t, json!({"key": "eu:k"})).await.is("duplicate").text("tier"),
+            "warm",
+            "what was cached before counts no more"
+        );
+
+        // As an old primary would look that nobody told of the promotion.
+        owner.batch_execute("UPDATE dedup.home SET epoch = epoch - 1").await.unwrap();
+        let refused = check(&url, &t, json!({"key": "eu:4"})).await;
+        assert_eq!(refused.status, 503, "{refused:?}");
+        answers("eu:5", 503).await;
+        owner.batch_execute("UPDATE dedup.home SET epoch = epoch + 1").await.unwrap();
+        answers("eu:6", 200).await;
         testbed.stop().await.unwrap();
     });
 }

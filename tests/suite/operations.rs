@@ -297,6 +297,37 @@ fn a_full_queue_refuses_at_once() {
     });
 }
 
+/// Readiness goes off before questions are refused, so that a load balancer can turn away first; and a caller's own deadline ends its waiting.
+#[test]
+fn readiness_goes_off_first() {
+    run(async {
+        let testbed = Testbed::start(options(&["eu"], 1)).await.unwrap();
+        let instance = &testbed.region("eu").instances[0];
+        let url = instance.url();
+        let t = topic(&url, "drain").await;
+        claim(&url, &t, json!({"key": "eu:k", "lease_ms": 60_000})).await.is("first");
+        let began = Instant::now();
+        let body = json!({"key": "eu:k", "wait_ms": 5000}).to_string().into_bytes();
+        let path = format!("/v1/topics/{t}/claims");
+        crate::api::call(reqwest::Method::POST, &url, &path, Some(body), &[("dedup-deadline-ms", "400")]).await.unwrap().is("in_progress");
+        assert!(began.elapsed() < Duration::from_millis(900), "{:?}", began.elapsed());
+        instance.kill9().await;
+        let text = std::fs::read_to_string(instance.config_path()).unwrap().replace("drain_ms = 0", "drain_ms = 1500");
+        std::fs::write(instance.config_path(), text).unwrap();
+        instance.start().await.unwrap();
+        let pid = instance.pid().to_string();
+        assert!(std::process::Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        dedup_testbed::wait_until("readiness is off", Duration::from_secs(1), || async {
+            let r = get(&url, "/readyz").await;
+            if r.status == 503 && r.body["status"] == json!("draining") { Ok(()) } else { Err(format!("{r:?}")) }
+        })
+        .await;
+        check(&url, &t, json!({"key": "eu:still-taken"})).await.is("first");
+        assert!(instance.sigterm_and_wait(Duration::from_secs(10)).await.success());
+        testbed.stop().await.unwrap();
+    });
+}
+
 /// No raw key in a log line or a metric, not even of refused, failed and unknown calls.
 #[test]
 fn keys_stay_out_of_logs_and_metrics() {
@@ -311,14 +342,17 @@ fn keys_stay_out_of_logs_and_metrics() {
         for _ in 0..2 {
             check(&url, &t, json!({"key": format!("eu:{secret}"), "group": secret})).await;
         }
-        let first = claim(&url, &t, json!({"key": format!("eu:c-{secret}"), "owner": secret, "request_id": secret, "fingerprint": secret})).await;
+        let first =
+            claim(&url, &t, json!({"key": format!("eu:c-{secret}"), "owner": secret, "request_id": secret, "fingerprint": secret})).await;
         complete(&url, &first.text("claim_token")).await;
         check(&url, &t, json!({"key": format!("xx:{secret}")})).await.fails(422, "unknown-region");
         check(&url, &t, json!({"key": format!("eu:{secret}\n")})).await.fails(400, "invalid-field");
         let proxy = testbed.region("eu").proxy.as_ref().unwrap();
         proxy.set_mode(dedup_testbed::Mode::LoseReplies);
         let body = json!({"key": format!("eu:u-{secret}")}).to_string().into_bytes();
-        crate::api::call(reqwest::Method::POST, &url, &format!("/v1/topics/{t}/claims"), Some(body), &[("dedup-deadline-ms", "300")]).await.unwrap();
+        crate::api::call(reqwest::Method::POST, &url, &format!("/v1/topics/{t}/claims"), Some(body), &[("dedup-deadline-ms", "300")])
+            .await
+            .unwrap();
         proxy.set_mode(dedup_testbed::Mode::Pass);
         proxy.cut();
         assert!(!metrics(&url).await.contains(secret));

@@ -302,7 +302,9 @@ fn key_texts_are_kept_as_the_topic_says() {
         let testbed = shared().await;
         let url = url("us", 0).await;
         let owner = testbed.region("us").postgres.connect("dedup_owner").await;
-        for (keep, open, done, checked) in [("open", Some("us:c"), None, None), ("always", Some("us:c"), Some("us:c"), Some("us:k")), ("never", None, None, None)] {
+        for (keep, open, done, checked) in
+            [("open", Some("us:c"), None, None), ("always", Some("us:c"), Some("us:c"), Some("us:k")), ("never", None, None, None)]
+        {
             let t = crate::api::topic_with(&url, "keep", json!({"window_ms": 60_000, "keep_key": keep})).await;
             let text = async |key: &str| -> Option<String> {
                 let sql = "SELECT key FROM dedup.claim_texts WHERE digest = dedup.digest_v1($1, 0, 'default', 0, $2)";

@@ -40,14 +40,12 @@ codes! {
     NotFound = "not-found", 404, "There is nothing here";
     /// No such topic.
     TopicNotFound = "topic-not-found", 404, "There is no such topic";
-    /// No such record.
-    RecordNotFound = "record-not-found", 404, "There is no record of this key";
     /// The path exists, the method does not.
     MethodNotAllowed = "method-not-allowed", 405, "The method is not allowed here";
     /// The body came too slowly.
     RequestTimeout = "request-timeout", 408, "The request took too long to arrive";
     /// The fence is not the current one.
-    LeaseLost = "lease-lost", 409, "The claim belongs to somebody else now";
+    LeaseLost = "lease-lost", 409, "The token's claim is not the current one";
     /// Completed before with another outcome or result.
     AlreadyCompleted = "already-completed", 409, "The claim was completed before, differently";
     /// Records of the topic may still live.

@@ -18,11 +18,10 @@ pub fn advice(code: Code) -> &'static str {
         Code::RoleNotPermitted => "The call needs a higher role (use < operate < admin). Ask an administrator.",
         Code::NotFound => "See /docs for the paths there are.",
         Code::TopicNotFound => "Create it with the PUT that `detail` shows. A topic holds the policy for its keys: window, lease.",
-        Code::RecordNotFound => "Nothing is known of this key: it was never seen, was forgotten, or is past its window.",
         Code::MethodNotAllowed => "See /docs for the methods of this path.",
         Code::RequestTimeout => "The body did not arrive in time; nothing was changed. Send it again.",
         Code::LeaseLost => {
-            "Another owner has taken over, or the claim is ended: stop the work, keep nothing of it, do not retry. `state`, `attempt` and `fence` say how the record stands."
+            "Another owner has taken over, or the claim was released, forgotten or is past its time: stop the work, keep nothing of it, do not retry. `state`, `attempt` and `fence` say how the record stands."
         }
         Code::AlreadyCompleted => "The first outcome stands. Claim the key to read it.",
         Code::TopicInUse => "Wait until the windows of its records have passed. `homes` says where they are.",

@@ -80,7 +80,9 @@ async fn run(config: Config, ready_file: Option<PathBuf>) -> Result<i32, ServeEr
         async move { shutdown.wait_for_signal().await }
     });
     let Some(secret) = own_secret(&config, &stop).await? else { return Ok(0) };
-    let (service, metrics) = build(&config, secret, &stop)?;
+    // The store goes on until the last question is answered.
+    let store_stop = CancellationToken::new();
+    let (service, metrics) = build(&config, secret, &store_stop)?;
     let service = Data::new(service);
 
     let admin = config.process.admin_listen.map(|addr| bind(&config, &service, addr, Paths::Meta)).transpose()?;
@@ -93,7 +95,8 @@ async fn run(config: Config, ready_file: Option<PathBuf>) -> Result<i32, ServeEr
     tracing::info!(listen = %addrs.0, admin = ?addrs.1, "listening");
     tokio::spawn(become_ready(service.clone(), stop.clone()));
     let handle = server.handle();
-    tokio::spawn(drain_on_stop(service.clone(), stop.clone(), handle));
+    let drain = Duration::from_millis(config.process.drain_ms);
+    tokio::spawn(drain_on_stop(service.clone(), stop.clone(), handle, drain));
     let admin = admin.map(|(server, _)| (server.handle(), tokio::spawn(server)));
     server.await?;
     if let Some((handle, running)) = admin {
@@ -101,6 +104,7 @@ async fn run(config: Config, ready_file: Option<PathBuf>) -> Result<i32, ServeEr
         handle.stop(false).await;
         let _ = running.await;
     }
+    store_stop.cancel();
     tracing::info!("stopped");
     signals.abort();
     metrics.shutdown().map_err(|e| ServeError::Telemetry(e.to_string()))?;
@@ -193,6 +197,7 @@ fn build(config: &Config, secret: Secret, stop: &CancellationToken) -> Result<(S
         deadline: Duration::from_millis(config.process.request_deadline_ms),
         decisions,
         metrics: metrics.clone(),
+        metrics_on: config.telemetry.prometheus,
         metrics_open: config.callers.is_empty() || config.process.admin_listen.is_some(),
     });
     Ok((service, metrics))
@@ -325,9 +330,11 @@ async fn become_ready(service: Data<Service>, stop: CancellationToken) {
     }
 }
 
-async fn drain_on_stop(service: Data<Service>, stop: CancellationToken, handle: ServerHandle) {
+/// First readiness goes off, then no connection is taken any more, then what was asked is answered.
+async fn drain_on_stop(service: Data<Service>, stop: CancellationToken, handle: ServerHandle, drain: Duration) {
     stop.cancelled().await;
     service.set_phase(Phase::Draining);
     tracing::info!("draining");
+    tokio::time::sleep(drain).await;
     handle.stop(true).await;
 }

@@ -34,6 +34,7 @@ pub struct Service {
     pub deadline: Duration,
     pub decisions: Arc<Decisions>,
     pub metrics: Metrics,
+    pub metrics_on: bool,
     pub metrics_open: bool,
     phase: AtomicU8,
 }
@@ -48,14 +49,16 @@ pub struct Parts {
     pub deadline: Duration,
     pub decisions: Arc<Decisions>,
     pub metrics: Metrics,
+    /// `/metrics` is there at all.
+    pub metrics_on: bool,
     /// `/metrics` is for everybody (no callers are configured).
     pub metrics_open: bool,
 }
 
 impl Service {
     pub fn new(parts: Parts) -> Self {
-        let Parts { region, instance, ladder, callers, limits, deadline, decisions, metrics, metrics_open } = parts;
-        Self { region, instance, ladder, callers, limits, deadline, decisions, metrics, metrics_open, phase: AtomicU8::new(0) }
+        let Parts { region, instance, ladder, callers, limits, deadline, decisions, metrics, metrics_on, metrics_open } = parts;
+        Self { region, instance, ladder, callers, limits, deadline, decisions, metrics, metrics_on, metrics_open, phase: AtomicU8::new(0) }
     }
 
     pub fn phase(&self) -> Phase {
@@ -72,16 +75,18 @@ impl Service {
 
     /// When the question must be answered: the configured deadline, which the caller may shorten.
     pub fn deadline_of(&self, request: &HttpRequest) -> Result<Instant, Problem> {
+        Ok(Instant::now() + self.own_deadline_of(request)?.map_or(self.deadline, |own| own.min(self.deadline)))
+    }
+
+    /// What the caller's header asks for, if it is there.
+    pub fn own_deadline_of(&self, request: &HttpRequest) -> Result<Option<Duration>, Problem> {
         const HEADER: &str = "dedup-deadline-ms";
-        let mut left = self.deadline;
-        if let Some(value) = request.headers().get(HEADER) {
-            let ms = value.to_str().ok().and_then(|v| v.trim().parse::<u64>().ok()).filter(|ms| *ms >= 1);
-            let ms = ms.ok_or_else(|| {
-                Problem::new(Code::InvalidField, "the header Dedup-Deadline-Ms must be a whole number of milliseconds, at least 1")
-            })?;
-            left = left.min(Duration::from_millis(ms));
-        }
-        Ok(Instant::now() + left)
+        let Some(value) = request.headers().get(HEADER) else { return Ok(None) };
+        let ms = value.to_str().ok().and_then(|v| v.trim().parse::<u64>().ok()).filter(|ms| *ms >= 1);
+        let ms = ms.ok_or_else(|| {
+            Problem::new(Code::InvalidField, "the header Dedup-Deadline-Ms must be a whole number of milliseconds, at least 1")
+        })?;
+        Ok(Some(Duration::from_millis(ms)))
     }
 
     /// The topic of a path, with its policy.

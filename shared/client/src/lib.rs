@@ -7,8 +7,8 @@
 //! # Claim, work, complete
 //!
 //! What happens when the worker dies: this is the row **"REST claim → effect → complete"**. Before the effect: redone after the lease.
-//! Between effect and record: the effect is done again. So it happens *at least once, by one owner at a time*. Hand
-//! [`Answer::fence`] to a store that refuses an older one, and it happens once.
+//! Between effect and record: the effect is done again. So it happens *at least once, by one owner at a time*. A store that refuses an older
+//! [`Answer::fence`] keeps a late former owner out; only a unique key on the effect itself makes it happen once.
 //!
 //! ```no_run
 //! use dedup_client::{ClaimRequest, Client, Outcome, StoredResult, Verdict};

@@ -67,6 +67,7 @@ struct RawConfig {
     http_workers: Option<i64>,
     request_deadline_ms: Option<i64>,
     shutdown_grace_ms: Option<i64>,
+    drain_ms: Option<i64>,
     allow_weak_durability: Option<bool>,
     log: log::RawLog,
     limits: limits::RawLimits,
@@ -112,6 +113,15 @@ impl Config {
             process,
             homes,
         };
+        for (i, home) in config.homes.iter().enumerate() {
+            if home.queue_items < config.limits.batch_items {
+                let least = config.limits.batch_items;
+                check.note(
+                    format!("homes[{i}].queue_items"),
+                    format!("must be at least limits.batch_items ({least}), or no full batch is ever taken"),
+                );
+            }
+        }
         check.finish(config)
     }
 

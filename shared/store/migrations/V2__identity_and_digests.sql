@@ -58,6 +58,11 @@ END $$;
 CREATE FUNCTION dedup.timeline() RETURNS int LANGUAGE sql VOLATILE AS $$
   SELECT CASE WHEN pg_is_in_recovery() THEN 0 ELSE ('x' || substring(pg_walfile_name(pg_current_wal_lsn()) FOR 8))::bit(32)::int END $$;
 
+-- Epoch and timeline in one number that only rises: what is cached of a lower one counts no more, and a node that shows a lower one is an
+-- old primary. 0 on a standby.
+CREATE FUNCTION dedup.incarnation() RETURNS int LANGUAGE sql VOLATILE AS $$
+  SELECT CASE WHEN t = 0 THEN 0 ELSE (SELECT epoch FROM dedup.home) * 2048 + t END FROM dedup.timeline() t $$;
+
 -- The high bits of a fence granted now. Refuses to wrap: past the limits the epoch must be raised, not reused.
 CREATE FUNCTION dedup.fence_base() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -72,9 +77,9 @@ END $$;
 -- What a program checks when it connects. Only the service role may read the secret (its instances compute digests).
 CREATE FUNCTION dedup.hello_v1() RETURNS TABLE (
     home_id uuid, name text, region text, prefixes text[], secret_id bytea, secret bytea, epoch int, schema int, min_client int,
-    home_ms bigint, timeline int, in_recovery boolean, fsync boolean, full_page_writes boolean, synchronous_commit text, encoding text)
+    home_ms bigint, incarnation int, in_recovery boolean, fsync boolean, full_page_writes boolean, synchronous_commit text, encoding text)
   LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-  SELECT h.home_id, h.name, h.region, h.prefixes, h.secret_id, h.secret, h.epoch, h.schema, h.min_client, dedup.now_ms(), dedup.timeline(),
+  SELECT h.home_id, h.name, h.region, h.prefixes, h.secret_id, h.secret, h.epoch, h.schema, h.min_client, dedup.now_ms(), dedup.incarnation(),
          pg_is_in_recovery(), current_setting('fsync')::boolean, current_setting('full_page_writes')::boolean,
          current_setting('synchronous_commit'), current_setting('server_encoding')
   FROM dedup.home h $$;

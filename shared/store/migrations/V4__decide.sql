@@ -203,7 +203,7 @@ CREATE FUNCTION dedup.result_of(p_digest uuid, p_fence bigint) RETURNS SETOF ded
 CREATE FUNCTION dedup.decide_v1(p_home uuid, p_secret bytea, p_not_after bigint, p_skip uuid[], p_topics text[], p_versions bigint[],
     p_digest uuid[], p_topic int[], p_claim boolean[], p_request bigint[], p_fp int[], p_window bigint[], p_lease bigint[],
     p_maybe_item int[], p_maybe_segment int[], p_text_item int[], p_group text[], p_key text[], p_owner text[],
-    OUT status text, OUT as_of bigint, OUT timeline int,
+    OUT status text, OUT as_of bigint, OUT incarnation int,
     OUT kind int[], OUT digest uuid[], OUT fence bigint[], OUT request_hash bigint[], OUT fingerprint int[], OUT first_seen bigint[], OUT expires bigint[],
     OUT ends bigint[], OUT meta int[], OUT at_ms bigint[], OUT extras text,
     OUT r_digest uuid[], OUT r_status int[], OUT r_omitted boolean[], OUT r_media text[], OUT r_headers text[], OUT r_body bytea[], OUT home_ms bigint)
@@ -226,7 +226,7 @@ BEGIN
     INTO v_layout FROM dedup.layout l JOIN dedup.segments s ON s.segment_id = l.current_segment CROSS JOIN dedup.home h;
   PERFORM dedup.guard_snapshot();
   home_ms := dedup.now_ms();
-  timeline := dedup.timeline();
+  incarnation := dedup.incarnation();
   IF v_layout.home_id <> p_home OR v_layout.secret_id <> p_secret THEN status := 'wrong-home'; RETURN; END IF;
   IF home_ms > p_not_after THEN status := 'too-late'; RETURN; END IF;
   SELECT array_agg(t.topic_id ORDER BY a.n), array_agg(t.window_ms ORDER BY a.n), array_agg(t.lease_ms ORDER BY a.n), array_agg(t.keep_key ORDER BY a.n)

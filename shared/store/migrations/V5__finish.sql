@@ -105,7 +105,7 @@ END $$;
 -- (digest null where no record was seen; `forgotten` says whether somebody had it forgotten). p_hash null: no result given.
 CREATE FUNCTION dedup.finish_v1(p_home uuid, p_secret bytea, p_not_after bigint, p_op text, p_digest uuid[], p_fence bigint[], p_failed boolean[], p_lease bigint[],
     p_note text[], p_hash uuid[], p_status int[], p_omitted boolean[], p_media text[], p_headers text[], p_body bytea[],
-    OUT status text, OUT as_of bigint, OUT timeline int, OUT outcome text[], OUT forgotten boolean[],
+    OUT status text, OUT as_of bigint, OUT incarnation int, OUT outcome text[], OUT forgotten boolean[],
     OUT digest uuid[], OUT fence bigint[], OUT request_hash bigint[], OUT fingerprint int[], OUT first_seen bigint[], OUT expires bigint[],
     OUT ends bigint[], OUT meta int[], OUT at_ms bigint[], OUT home_ms bigint)
   LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off AS $$
@@ -119,10 +119,10 @@ BEGIN
     INTO v_layout FROM dedup.layout l JOIN dedup.segments s ON s.segment_id = l.current_segment CROSS JOIN dedup.home h;
   PERFORM dedup.guard_snapshot();
   home_ms := dedup.now_ms();
-  timeline := dedup.timeline();
+  incarnation := dedup.incarnation();
   IF v_layout.home_id <> p_home OR v_layout.secret_id <> p_secret THEN status := 'wrong-home'; RETURN; END IF;
   IF home_ms > p_not_after THEN status := 'too-late'; RETURN; END IF;
-  IF timeline = 0 THEN RAISE EXCEPTION 'a standby does not answer' USING ERRCODE = '25006'; END IF;
+  IF incarnation = 0 THEN RAISE EXCEPTION 'a standby does not answer' USING ERRCODE = '25006'; END IF;
   as_of := v_layout.pos;
   SELECT r.outcomes, r.facts INTO outcome, v_facts
     FROM dedup.finish_rows(p_op, p_digest, p_fence, p_failed, p_lease, p_note, p_hash, p_status, p_omitted, p_media, p_headers, p_body,

@@ -13,7 +13,7 @@ CREATE TABLE dedup.audit (
 
 -- What the home knows of one digest: at most one row (none: absent).
 CREATE FUNCTION dedup.lookup_v1(p_home uuid, p_secret bytea, p_digest uuid,
-    OUT status text, OUT as_of bigint, OUT timeline int, OUT segment_id int, OUT segment_state text,
+    OUT status text, OUT as_of bigint, OUT incarnation int, OUT segment_id int, OUT segment_state text,
     OUT digest uuid, OUT fence bigint, OUT request_hash bigint, OUT fingerprint int, OUT first_seen bigint, OUT expires bigint, OUT ends bigint, OUT meta int,
     OUT owner text, OUT note text, OUT r_status int, OUT r_omitted boolean, OUT r_media text, OUT r_headers text, OUT r_body bytea, OUT home_ms bigint)
   LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off AS $$
@@ -25,10 +25,10 @@ BEGIN
   PERFORM pg_advisory_xact_lock_shared(1684366453, 1);
   SELECT h.home_id, h.secret_id, (SELECT pos FROM dedup.forget_position) AS pos INTO v_home FROM dedup.home h;
   home_ms := dedup.now_ms();
-  timeline := dedup.timeline();
+  incarnation := dedup.incarnation();
   as_of := v_home.pos;
   IF v_home.home_id <> p_home OR v_home.secret_id <> p_secret THEN status := 'wrong-home'; RETURN; END IF;
-  IF timeline = 0 THEN RAISE EXCEPTION 'a standby does not answer' USING ERRCODE = '25006'; END IF;
+  IF incarnation = 0 THEN RAISE EXCEPTION 'a standby does not answer' USING ERRCODE = '25006'; END IF;
   status := 'ok';
   SELECT l.*, s.state INTO r FROM dedup.look(ARRAY[p_digest], dedup.live_segments('{}'), '{}', '{}') l JOIN dedup.segments s ON s.segment_id = l.segment_id
     ORDER BY home_ms >= CASE WHEN l.meta & 7 IN (1, 2) THEN greatest(l.expires, l.ends) ELSE l.expires END,
@@ -71,9 +71,11 @@ BEGIN
 END $$;
 
 -- What an instance's feed asks each second, and whenever it is notified: home time, how far the log and the topics are.
-CREATE FUNCTION dedup.pulse_v1(OUT home_ms bigint, OUT forget_pos bigint, OUT topics_change bigint, OUT timeline int) LANGUAGE sql VOLATILE SECURITY DEFINER
+CREATE FUNCTION dedup.pulse_v1(OUT home_ms bigint, OUT forget_pos bigint, OUT topics_change bigint, OUT incarnation int, OUT durable boolean) LANGUAGE sql VOLATILE SECURITY DEFINER
   SET search_path = pg_catalog, pg_temp AS $$
-  SELECT dedup.now_ms(), (SELECT pos FROM dedup.forget_position), (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM dedup.topics_change), dedup.timeline() $$;
+  SELECT dedup.now_ms(), (SELECT pos FROM dedup.forget_position), (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM dedup.topics_change), dedup.incarnation(),
+    current_setting('fsync')::boolean AND current_setting('full_page_writes')::boolean
+      AND current_setting('synchronous_commit') NOT IN ('off', 'local', 'remote_write') $$;
 
 -- The forget log after a position; p_since_ms leaves out what is older than any cached value can be.
 CREATE FUNCTION dedup.forgets_v1(p_after bigint, p_since_ms bigint) RETURNS TABLE (pos bigint, digest uuid, at_ms bigint) LANGUAGE sql STABLE SECURITY DEFINER

@@ -66,8 +66,8 @@ pub struct Previous {
 pub struct Basis {
     /// The home's forget position, read no later than the record.
     pub as_of: i64,
-    /// The home's Postgres timeline.
-    pub timeline: i32,
+    /// The home's incarnation: its epoch and Postgres timeline.
+    pub incarnation: i32,
 }
 
 /// A verdict with the facts it rests on.

@@ -16,14 +16,19 @@ pub struct Cached {
     pub as_of: i64,
     /// Identity of the home that said so.
     pub home_id: Uuid,
-    /// Its Postgres timeline: after a promotion nothing from before counts.
-    pub timeline: i32,
+    /// Its incarnation (epoch × 2,048 + Postgres timeline): after a promotion or a raised epoch nothing from before counts.
+    pub incarnation: i32,
 }
 
 impl Cached {
     /// Takes a record if it is a fact for good.
     pub fn of(record: &Arc<Record>, basis: Basis, home_id: Uuid) -> Option<Self> {
-        (record.state == State::Done).then(|| Self { record: Arc::clone(record), as_of: basis.as_of, home_id, timeline: basis.timeline })
+        (record.state == State::Done).then(|| Self {
+            record: Arc::clone(record),
+            as_of: basis.as_of,
+            home_id,
+            incarnation: basis.incarnation,
+        })
     }
 
     /// Bytes it takes in process, roughly: the entry, the record, the cache's own bookkeeping (measured), and the result.
@@ -36,7 +41,7 @@ impl Cached {
     /// The answer to a question, if these facts decide it. `now_ms` bounds home time from above, so a record near its end is a miss.
     pub fn answer(&self, digest: Digest, question: &Question, now_ms: i64, tier: Tier) -> Option<Answer> {
         let judgement = judge(&self.record, question, now_ms);
-        let basis = Basis { as_of: self.as_of, timeline: self.timeline };
+        let basis = Basis { as_of: self.as_of, incarnation: self.incarnation };
         answer_of(judgement, &self.record, question, now_ms, tier, basis, digest)
     }
 }

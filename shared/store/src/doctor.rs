@@ -144,7 +144,7 @@ pub async fn probe_home(probe: &HomeProbe<'_>) -> HomeReport {
                 hello.schema, hello.min_client
             ),
         ),
-        ("primary", format!("takes writes, timeline {}, epoch {}", hello.timeline, hello.epoch)),
+        ("primary", format!("takes writes, timeline {}, epoch {}", hello.incarnation % 2048, hello.epoch)),
         ("durability", format!("fsync on, full_page_writes on, synchronous_commit {}", hello.synchronous_commit)),
         ("encoding", hello.encoding.clone()),
     ];

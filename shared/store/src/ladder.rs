@@ -116,8 +116,8 @@ impl Ladder {
     }
 
     fn believed(&self, home: &Home, digest: &Digest, cached: &Cached, now_ms: i64) -> Result<(), &'static str> {
-        if home.cache_identity() != Some((cached.home_id, cached.timeline)) {
-            Err("from another home or timeline")
+        if home.cache_identity() != Some((cached.home_id, cached.incarnation)) {
+            Err("from another home or incarnation")
         } else if !home.forgets.allows(digest, cached.as_of) {
             Err("forgotten since, or the forget log is not loaded")
         } else if now_ms >= cached.record.expires_ms {

@@ -29,7 +29,7 @@ pub(crate) struct Instance {
 /// The file's text: `keys` stands before the first table, `tables` at the end.
 pub(crate) fn text(instance: &Instance, listen_port: u16, homes: &[Home], keys: &str, tables: &str) -> String {
     let Instance { region, name, redis_port } = instance;
-    let mut text = format!("region = \"{region}\"\ninstance = \"{name}\"\nlisten = \"127.0.0.1:{listen_port}\"\n{keys}\n");
+    let mut text = format!("region = \"{region}\"\ninstance = \"{name}\"\nlisten = \"127.0.0.1:{listen_port}\"\ndrain_ms = 0\n{keys}\n");
     let mut line = |args: std::fmt::Arguments<'_>| text.write_fmt(args).expect("a string takes all that is written");
     for Home { name, port, .. } in homes {
         line(format_args!(

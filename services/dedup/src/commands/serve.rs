@@ -17,6 +17,9 @@ pub struct ServeArgs {
 
 /// Serves until a signal; the role builds its own runtime.
 pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
-    let code = dedup_region::serve(args.config.load()?, args.ready_file)?;
+    let config = args.config.load()?;
+    dedup_runtime::logs::init(&config.log);
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), config = %config.redacted_summary(), "starting");
+    let code = dedup_region::serve(config, args.ready_file)?;
     Ok(u8::try_from(code).map_or(ExitCode::FAILURE, ExitCode::from))
 }

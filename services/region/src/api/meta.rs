@@ -73,6 +73,9 @@ fn tiers(service: &Service) -> Value {
 /// Prometheus text.
 #[utoipa::path(get, path = "/metrics", tag = "health", responses((status = 200, content_type = "text/plain")))]
 pub async fn metrics(request: HttpRequest, service: Data<Service>) -> Result<HttpResponse, Problem> {
+    if !service.metrics_on {
+        return Err(Problem::new(Code::NotFound, "metrics are switched off (telemetry.prometheus)"));
+    }
     if !service.metrics_open {
         service.callers.identify(&request)?.needs(Role::Operate)?;
     }

@@ -24,6 +24,8 @@ use crate::wire::{AnswerBody, Asked, BatchBody, BatchItem, CheckBatch, CheckItem
 const BATCH_RESULT_BYTES: usize = 1 << 20;
 /// Pause between two looks at a claim somebody waits for.
 const WAIT_STEP: Duration = Duration::from_millis(100);
+/// Less than this is not worth another look.
+const WAIT_LEAST: Duration = Duration::from_millis(5);
 
 /// One-shot check: "am I the first?" Marks the key done at once.
 ///
@@ -243,7 +245,9 @@ async fn single<T: DeserializeOwned>(
     let policy = begun.topic(service, path, 1).await?;
     let question = parse(&begun.parser(service, &policy, key.as_deref()), &item)?;
     let home = question.query.key.home();
-    match ask_waiting(service, &policy, &question, begun.deadline).await {
+    // A caller's own deadline ends its waiting too; the service's default does not.
+    let until = service.own_deadline_of(request)?.map(|own| begun.at + own);
+    match ask_waiting(service, &policy, &question, begun.deadline, until).await {
         Ok(answer) => {
             service.decisions.count_answers(&policy.topic, op, std::iter::once((home, &answer)));
             service.decisions.took(op, answer.tier, begun.at.elapsed());
@@ -257,20 +261,33 @@ async fn single<T: DeserializeOwned>(
     }
 }
 
-/// Asks, and asks again while somebody else is at it and the caller wants to wait.
-async fn ask_waiting(service: &Service, policy: &TopicPolicy, question: &Question, deadline: Instant) -> Result<Answer, Refusal> {
-    let queries = std::slice::from_ref(&question.query);
+/// Asks, and asks again while somebody else is at it and the caller wants to wait. `own`: the deadline of the caller's header.
+async fn ask_waiting(
+    service: &Service,
+    policy: &TopicPolicy,
+    question: &Question,
+    deadline: Instant,
+    own: Option<Instant>,
+) -> Result<Answer, Refusal> {
+    let ask = async |deadline| {
+        let queries = std::slice::from_ref(&question.query);
+        service.ladder.ask(&policy.topic, queries, deadline).await.pop().expect("one question, one answer")
+    };
     let until = Instant::now() + Duration::from_millis(question.wait_ms);
-    let mut deadline = deadline;
+    let until = own.map_or(until, |own| own.min(until));
+    let mut answer = ask(deadline).await?;
     loop {
-        let answer = service.ladder.ask(&policy.topic, queries, deadline).await.pop().expect("one question, one answer")?;
         let left = until.saturating_duration_since(Instant::now());
-        if answer.verdict != Verdict::InProgress || left.is_zero() {
+        if answer.verdict != Verdict::InProgress || left < WAIT_LEAST {
             return Ok(answer);
         }
         let lease = Duration::from_millis(u64::try_from(answer.record.ends_ms - answer.at_ms).unwrap_or(0));
-        tokio::time::sleep(WAIT_STEP.min(left).min(lease.max(Duration::from_millis(5)))).await;
-        deadline = Instant::now() + service.deadline;
+        tokio::time::sleep(WAIT_STEP.min(left).min(lease.max(WAIT_LEAST))).await;
+        match ask(own.unwrap_or_else(|| Instant::now() + service.deadline)).await {
+            // The caller's time ended during this look: the one before stands.
+            Err(_) if Instant::now() >= until => return Ok(answer),
+            newer => answer = newer?,
+        }
     }
 }
 

@@ -30,12 +30,16 @@ pub async fn lookup(request: HttpRequest, path: Path<String>, payload: Payload, 
     let group = parse_group(asked.group.as_deref())?;
     let refused = |refusal| service.refused(&caller, &policy.topic, refusal);
     let looked = ladder.lookup(&policy.topic, &group, &key, deadline).await.map_err(refused)?;
-    let home = looked.home.map_err(refused)?;
     let caches = looked.caches.into_iter().map(|report| CacheBody {
         tier: report.tier.as_str(),
         state: report.state,
         fence: report.record.map(|r| r.fence.to_string()),
     });
+    // What the caches hold can be told without the home.
+    let home = match looked.home {
+        Ok(home) => home,
+        Err(refusal) => return Err(refused(refusal).with("caches", serde_json::to_value(caches.collect::<Vec<_>>()).unwrap_or_default())),
+    };
     let record = home.record.as_ref();
     let state = match record {
         None => "absent",

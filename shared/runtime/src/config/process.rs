@@ -24,6 +24,9 @@ pub struct ProcessConfig {
     pub request_deadline_ms: u64,
     /// `shutdown_grace_ms`: how long requests and tasks may finish after a stop signal, milliseconds, 0..=600,000. Default 30,000.
     pub shutdown_grace_ms: u64,
+    /// `drain_ms`: how long questions are still taken after a stop signal while `/readyz` already says 503, so that load balancers turn away
+    /// first, milliseconds, 0..=60,000. Default 1,000.
+    pub drain_ms: u64,
     /// `allow_weak_durability`: start although a home may lose an acknowledged claim in a crash (fsync off and the like). Default false.
     pub allow_weak_durability: bool,
 }
@@ -58,6 +61,7 @@ pub(super) fn check(raw: &RawConfig, check: &mut Checker) -> ProcessConfig {
         http_workers: check.number("http_workers", raw.http_workers, 2_u16, 0..=256).into(),
         request_deadline_ms: check.number("request_deadline_ms", raw.request_deadline_ms, 5_000, 100..=60_000),
         shutdown_grace_ms: check.number("shutdown_grace_ms", raw.shutdown_grace_ms, 30_000, 0..=600_000),
+        drain_ms: check.number("drain_ms", raw.drain_ms, 1_000, 0..=60_000),
         allow_weak_durability: raw.allow_weak_durability.unwrap_or(false),
     }
 }

@@ -307,8 +307,11 @@ async fn call<W: Work>(home: &Arc<Home>, entries: Vec<Entry<W>>, held_lane: bool
     match called {
         Ok(called) => {
             home.metrics.roundtrip(&home.spec.name, sent.elapsed(), asks.len());
-            home.learn(&Learnt { home_ms: called.home_ms, timeline: called.timeline, sent });
-            took(home, entries, called, &mut again, &mut held).await;
+            if home.learn(&Learnt { home_ms: called.home_ms, incarnation: called.incarnation, sent }) {
+                took(home, entries, called, &mut again, &mut held).await;
+            } else {
+                failed(home, entries, &CallError::Unknown("an older primary answered".into()), &mut again);
+            }
         }
         Err(error) => failed(home, entries, &error, &mut again),
     }

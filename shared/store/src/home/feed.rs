@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Home, Known, Learnt};
 use crate::hot::HotTier;
 use crate::local::LocalTier;
-use crate::postgres::{Feed, Identity, call_forgets, call_hello, call_pulse, call_topics, check_home, open_feed};
+use crate::postgres::{Feed, Identity, Pulse, call_forgets, call_hello, call_pulse, call_topics, check_home, open_feed};
 
 const PULSE: Duration = Duration::from_secs(1);
 const PULSE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -93,15 +93,20 @@ async fn try_follow(home: &Home, caches: &Caches<'_>, up_once: &mut bool) -> Res
 /// Asks how far the home is and catches up. Answers the topics' change counter.
 async fn pulse(home: &Home, feed: &Feed, caches: &Caches<'_>, topics_seen: Option<i64>) -> Result<i64, String> {
     let sent = Instant::now();
-    let (home_ms, forget_pos, topics_change, timeline) = within(call_pulse(&feed.client)).await?;
-    if timeline == 0 {
+    let Pulse { home_ms, forget_pos, topics_change, incarnation, durable } = within(call_pulse(&feed.client)).await?;
+    if !durable && !home.settings.allow_weak_durability {
+        return Err("the database is no longer durable (fsync, full_page_writes or synchronous_commit was weakened)".into());
+    }
+    if incarnation == 0 {
         return Err("the database became a standby".into());
     }
     let took = i64::try_from(sent.elapsed().as_micros()).unwrap_or(i64::MAX);
     let old = home.round_trip_us.load(Ordering::Relaxed);
     // The shortest of late: it drifts up slowly, so that a busy moment does not make a local home look remote.
     home.round_trip_us.store(if old == 0 { took } else { took.min(old + old / 8 + 10) }, Ordering::Relaxed);
-    home.learn(&Learnt { home_ms, timeline, sent });
+    if !home.learn(&Learnt { home_ms, incarnation, sent }) {
+        return Err("an older primary answered".into());
+    }
     if topics_seen != Some(topics_change) {
         home.set_topics(within(call_topics(&feed.client)).await?);
     }

@@ -40,7 +40,7 @@ impl Forgets {
         self.loaded.store(true, Ordering::Release);
     }
 
-    /// Starts over, after the home turned out to be another one or on another timeline.
+    /// Starts over, after the home turned out to be another one or on another incarnation.
     pub fn reset(&self) {
         self.loaded.store(false, Ordering::Release);
         self.pos.store(0, Ordering::Release);

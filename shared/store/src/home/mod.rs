@@ -77,7 +77,7 @@ pub(crate) struct Known {
 /// What a reply tells of the home besides its answers.
 pub(crate) struct Learnt {
     pub home_ms: i64,
-    pub timeline: i32,
+    pub incarnation: i32,
     pub sent: Instant,
 }
 
@@ -97,7 +97,7 @@ pub(crate) struct Home {
     pub clock: HomeClock,
     pub forgets: Forgets,
     known: ArcSwapOption<Known>,
-    timeline: AtomicI32,
+    incarnation: AtomicI32,
     status: ArcSwap<Status>,
     topics: ArcSwap<HashMap<Topic, TopicCopy>>,
     topics_loaded: AtomicBool,
@@ -181,18 +181,27 @@ impl Home {
         self.look_now.notify_one();
     }
 
-    fn learn(&self, learnt: &Learnt) {
-        self.clock.learn(learnt.home_ms, learnt.sent);
-        let old = self.timeline.swap(learnt.timeline, Ordering::AcqRel);
-        if old != 0 && old != learnt.timeline {
-            tracing::warn!(home = %self.spec.name, old, new = learnt.timeline, "the home was promoted: what is cached of it counts no more");
+    /// Takes what a reply tells of the home. `false`: a lower incarnation than one seen before, so an old primary that was not told of its
+    /// end; nothing it says counts.
+    #[must_use]
+    fn learn(&self, learnt: &Learnt) -> bool {
+        let old = self.incarnation.fetch_max(learnt.incarnation, Ordering::AcqRel);
+        if learnt.incarnation < old {
+            self.not_this_home("an older primary answered");
+            return false;
         }
+        self.clock.learn(learnt.home_ms, learnt.sent);
+        if old != 0 && old != learnt.incarnation {
+            let new = learnt.incarnation;
+            tracing::warn!(home = %self.spec.name, old, new, "the home was promoted or its epoch raised: what is cached of it counts no more");
+        }
+        true
     }
 
-    /// Identity and timeline that a cached value must carry to be believed.
+    /// Identity and incarnation that a cached value must carry to be believed.
     pub fn cache_identity(&self) -> Option<(Uuid, i32)> {
-        let timeline = self.timeline.load(Ordering::Acquire);
-        self.known.load().as_ref().filter(|_| timeline > 0).map(|k| (k.identity.home_id, timeline))
+        let incarnation = self.incarnation.load(Ordering::Acquire);
+        self.known.load().as_ref().filter(|_| incarnation > 0).map(|k| (k.identity.home_id, incarnation))
     }
 
     pub fn topic(&self, topic: &Topic) -> Option<TopicCopy> {
@@ -282,7 +291,9 @@ impl Home {
     pub async fn lookup(&self, digest: Digest, deadline: Instant) -> Result<Looked, Refusal> {
         let sent = Instant::now();
         let called = self.direct(deadline, async |client, who| call_lookup(client, who, digest).await).await?;
-        self.learn(&Learnt { home_ms: called.home_ms, timeline: called.timeline, sent });
+        if !self.learn(&Learnt { home_ms: called.home_ms, incarnation: called.incarnation, sent }) {
+            return Err(Refusal::not_applied(RefusalKind::HomeUnavailable));
+        }
         called.answers.ok_or_else(|| {
             self.not_this_home(&called.status);
             Refusal::not_applied(RefusalKind::HomeUnavailable)
@@ -383,7 +394,7 @@ impl Homes {
                 clock: HomeClock::new(),
                 forgets: Forgets::new(),
                 known: ArcSwapOption::empty(),
-                timeline: AtomicI32::new(0),
+                incarnation: AtomicI32::new(0),
                 status: ArcSwap::from_pointee(Status { up: false, why: Some("not connected yet".into()), since: Instant::now() }),
                 topics: ArcSwap::default(),
                 topics_loaded: AtomicBool::new(false),

@@ -64,12 +64,12 @@ impl Work for Decide {
         asks: &[&Ask],
     ) -> Result<Called<Vec<Reply<Answer>>>, CallError> {
         let called = call_decide(client, who, not_after_ms, asks).await?;
-        let basis = Basis { as_of: called.as_of, timeline: called.timeline };
+        let basis = Basis { as_of: called.as_of, incarnation: called.incarnation };
         let answers = called.answers.map(|mut facts| {
             let answer = |ask: &&Ask| facts.remove(&ask.digest).and_then(|d| answer(d, ask, basis)).map_or(Reply::Busy, Reply::Answer);
             asks.iter().map(answer).collect()
         });
-        Ok(Called { answers, status: called.status, as_of: called.as_of, timeline: called.timeline, home_ms: called.home_ms })
+        Ok(Called { answers, status: called.status, as_of: called.as_of, incarnation: called.incarnation, home_ms: called.home_ms })
     }
 
     fn follow(leader: &Answer, ask: &Ask) -> Option<Answer> {
@@ -153,7 +153,7 @@ impl Work for End {
     ) -> Result<Called<Vec<Reply<FinishAnswer>>>, CallError> {
         let called = call_finish(client, who, not_after_ms, asks).await?;
         let answers = called.answers.map(|answers| answers.into_iter().map(|a| a.map_or(Reply::Busy, Reply::Answer)).collect());
-        Ok(Called { answers, status: called.status, as_of: called.as_of, timeline: called.timeline, home_ms: called.home_ms })
+        Ok(Called { answers, status: called.status, as_of: called.as_of, incarnation: called.incarnation, home_ms: called.home_ms })
     }
 
     fn follow(_: &FinishAnswer, _: &Finish) -> Option<FinishAnswer> {

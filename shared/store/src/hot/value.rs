@@ -1,6 +1,6 @@
 //! The bytes of a cached value: version, facts, result, MAC.
 //!
-//! Layout (integers big-endian): version u8 = 1 · home id 16 · timeline i32 · as_of i64 · fence i64 · request i64 · fingerprint i32 ·
+//! Layout (integers big-endian): version u8 = 1 · home id 16 · incarnation i32 · as_of i64 · fence i64 · request i64 · fingerprint i32 ·
 //! first_seen i64 · expires i64 · ends i64 · meta i32 · [status i16 (−1 none) · omitted u8 · media (u32 len + bytes, len u32::MAX = none) ·
 //! headers (same) · body (same)] if meta says there is a result · MAC 16 over digest ‖ all before.
 
@@ -20,7 +20,7 @@ pub fn encode(digest: &Digest, cached: &Cached, secret: &Secret) -> Vec<u8> {
     let mut out = Vec::with_capacity(128 + r.result.as_ref().map_or(0, |x| x.weight()));
     out.push(VERSION);
     out.extend_from_slice(cached.home_id.as_bytes());
-    out.extend_from_slice(&cached.timeline.to_be_bytes());
+    out.extend_from_slice(&cached.incarnation.to_be_bytes());
     out.extend_from_slice(&cached.as_of.to_be_bytes());
     out.extend_from_slice(&r.fence.0.to_be_bytes());
     out.extend_from_slice(&r.request.map_or(0, RequestHash::get).to_be_bytes());
@@ -55,7 +55,7 @@ pub fn decode(digest: &Digest, bytes: &[u8], secret: &Secret) -> Option<Cached> 
         return None;
     }
     let home_id = Uuid::from_bytes(take(&mut at)?);
-    let timeline = i32::from_be_bytes(take(&mut at)?);
+    let incarnation = i32::from_be_bytes(take(&mut at)?);
     let as_of = i64::from_be_bytes(take(&mut at)?);
     let fence = Fence(i64::from_be_bytes(take(&mut at)?));
     let request = RequestHash::from_stored(i64::from_be_bytes(take(&mut at)?));
@@ -90,7 +90,7 @@ pub fn decode(digest: &Digest, bytes: &[u8], secret: &Secret) -> Option<Cached> 
         return None;
     }
     let record = Record { fence, request, fingerprint, state, outcome, one_shot, attempt, first_seen_ms, expires_ms, ends_ms, result };
-    Some(Cached { record: Arc::new(record), as_of, home_id, timeline })
+    Some(Cached { record: Arc::new(record), as_of, home_id, incarnation })
 }
 
 fn take<const N: usize>(at: &mut &[u8]) -> Option<[u8; N]> {
@@ -136,7 +136,7 @@ mod tests {
             }),
             as_of: 4,
             home_id: Uuid::from_u128(1),
-            timeline: 2,
+            incarnation: 2,
         }
     }
 
@@ -147,7 +147,7 @@ mod tests {
         let bytes = encode(&a, &value(), &secret);
         let back = decode(&a, &bytes, &secret).expect("own bytes");
         assert_eq!(back.record, value().record);
-        assert_eq!((back.as_of, back.home_id, back.timeline), (4, Uuid::from_u128(1), 2));
+        assert_eq!((back.as_of, back.home_id, back.incarnation), (4, Uuid::from_u128(1), 2));
         assert!(decode(&b, &bytes, &secret).is_none(), "swapped between keys");
         assert!(decode(&a, &bytes, &Secret::new([4; 32])).is_none(), "another deployment");
         for at in 0..bytes.len() {

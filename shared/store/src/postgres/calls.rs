@@ -28,7 +28,7 @@ pub struct Called<T> {
     pub answers: Option<T>,
     pub status: String,
     pub as_of: i64,
-    pub timeline: i32,
+    pub incarnation: i32,
     pub home_ms: i64,
 }
 
@@ -170,7 +170,7 @@ fn read_decided(row: &Row) -> Result<Called<HashMap<Digest, Decided>>, tokio_pos
             answers,
             status,
             as_of: row.try_get::<_, Option<i64>>("as_of")?.unwrap_or_default(),
-            timeline: row.try_get::<_, Option<i32>>("timeline")?.unwrap_or_default(),
+            incarnation: row.try_get::<_, Option<i32>>("incarnation")?.unwrap_or_default(),
             home_ms: row.try_get("home_ms")?,
         })
     };
@@ -291,7 +291,7 @@ fn read_finished(row: &Row, results: &[Option<&Arc<StoredResult>>]) -> Result<Ca
         let forgotten: Vec<bool> = array(row, "forgotten")?;
         let basis = Basis {
             as_of: row.try_get::<_, Option<i64>>("as_of")?.unwrap_or_default(),
-            timeline: row.try_get::<_, Option<i32>>("timeline")?.unwrap_or_default(),
+            incarnation: row.try_get::<_, Option<i32>>("incarnation")?.unwrap_or_default(),
         };
         let answer = |(i, outcome): (usize, &String)| {
             // The result of a completion is the one just given (it is equal if the home says `replayed`).
@@ -312,7 +312,7 @@ fn read_finished(row: &Row, results: &[Option<&Arc<StoredResult>>]) -> Result<Ca
         answers,
         status,
         as_of: row.try_get::<_, Option<i64>>("as_of")?.unwrap_or_default(),
-        timeline: row.try_get::<_, Option<i32>>("timeline")?.unwrap_or_default(),
+        incarnation: row.try_get::<_, Option<i32>>("incarnation")?.unwrap_or_default(),
         home_ms: row.try_get("home_ms")?,
     })
 }
@@ -360,7 +360,7 @@ fn read_lookup(row: &Row) -> Result<Called<Looked>, tokio_postgres::Error> {
         answers: (status == "ok").then_some(looked),
         status,
         as_of: row.try_get("as_of")?,
-        timeline: row.try_get("timeline")?,
+        incarnation: row.try_get("incarnation")?,
         home_ms,
     })
 }
@@ -388,10 +388,27 @@ pub async fn call_forget(
     Ok(Some((row.try_get("removed").map_err(unreadable)?, row.try_get("pos").map_err(unreadable)?)))
 }
 
-/// Home time, forget position, topics' change counter, timeline.
-pub async fn call_pulse(client: &tokio_postgres::Client) -> Result<(i64, i64, i64, i32), tokio_postgres::Error> {
-    let row = client.query_one("SELECT home_ms, forget_pos, topics_change, timeline FROM dedup.pulse_v1() /* dedup: pulse */", &[]).await?;
-    Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?, row.try_get(3)?))
+/// How far a home is.
+pub struct Pulse {
+    pub home_ms: i64,
+    pub forget_pos: i64,
+    pub topics_change: i64,
+    pub incarnation: i32,
+    pub durable: bool,
+}
+
+/// Asks how far the home is.
+pub async fn call_pulse(client: &tokio_postgres::Client) -> Result<Pulse, tokio_postgres::Error> {
+    let row = client
+        .query_one("SELECT home_ms, forget_pos, topics_change, incarnation, durable FROM dedup.pulse_v1() /* dedup: pulse */", &[])
+        .await?;
+    Ok(Pulse {
+        home_ms: row.try_get(0)?,
+        forget_pos: row.try_get(1)?,
+        topics_change: row.try_get(2)?,
+        incarnation: row.try_get(3)?,
+        durable: row.try_get(4)?,
+    })
 }
 
 /// Entries of the forget log after `pos` and not older than `since_ms`.

@@ -9,7 +9,8 @@ mod rows;
 mod topic_calls;
 
 pub(crate) use calls::{
-    Called, Decided, Identity, call_decide, call_finish, call_forget, call_forgets, call_lookup, call_pulse, prepare_decide, prepare_finish,
+    Called, Decided, Identity, Pulse, call_decide, call_finish, call_forget, call_forgets, call_lookup, call_pulse, prepare_decide,
+    prepare_finish,
 };
 pub use connect::{ConnectError, PgTarget, ask_home, connect_once};
 pub(crate) use connect::{Feed, Line, Lines, open_feed};
