@@ -231,3 +231,41 @@ fn topics_are_checked_when_set() {
         check(&url, &t, json!({"key": "us:order-1"})).await.is("duplicate");
     });
 }
+
+/// What is wrong below the API gets its status without a body: too large a head, a head that does not come, two lengths at once; a body that
+/// does not come gets a problem. The next caller is served.
+#[test]
+fn broken_http_is_refused_and_harms_nobody() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    run(async {
+        let url = url("eu", 0).await;
+        let t = topic(&url, "http").await;
+        let address = url.trim_start_matches("http://").to_owned();
+        let raw = |bytes: Vec<u8>| {
+            let address = address.clone();
+            async move {
+                let mut socket = tokio::net::TcpStream::connect(address).await.unwrap();
+                socket.write_all(&bytes).await.unwrap();
+                let mut answer = vec![0; 512];
+                let n = socket.read(&mut answer).await.unwrap();
+                String::from_utf8_lossy(&answer[..n]).into_owned()
+            }
+        };
+        let head = format!("POST /v1/topics/{t}/checks HTTP/1.1\r\nhost: x\r\n");
+        let (large_head, long_path, garbage, lengths, slow_head, slow_body) = tokio::join!(
+            raw(format!("GET /healthz HTTP/1.1\r\nhost: x\r\nlarge: {}\r\n\r\n", "x".repeat(200_000)).into_bytes()),
+            raw(format!("GET /{} HTTP/1.1\r\nhost: x\r\n\r\n", "x".repeat(200_000)).into_bytes()),
+            raw(b"GARBAGE\r\n\r\n".to_vec()),
+            raw(format!("{head}transfer-encoding: chunked\r\ncontent-length: 3\r\n\r\n").into_bytes()),
+            raw(head.clone().into_bytes()),
+            raw(format!("{head}content-length: 50\r\n\r\n{{").into_bytes()),
+        );
+        assert!(large_head.starts_with("HTTP/1.1 431"), "{large_head}");
+        assert!(long_path.starts_with("HTTP/1.1 431"), "{long_path}");
+        assert!(garbage.starts_with("HTTP/1.1 400"), "{garbage}");
+        assert!(lengths.starts_with("HTTP/1.1 400"), "{lengths}");
+        assert!(slow_head.starts_with("HTTP/1.1 408"), "{slow_head}");
+        assert!(slow_body.starts_with("HTTP/1.1 408") && slow_body.contains("request-timeout"), "{slow_body}");
+        check(&url, &t, json!({"key": "eu:k"})).await.is("first");
+    });
+}

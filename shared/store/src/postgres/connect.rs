@@ -85,12 +85,6 @@ pub async fn connect_once(target: &PgTarget) -> Result<Client, ConnectError> {
     Ok(client)
 }
 
-/// Asks a home who it is; `None`: it has no dedup schema that this role may use.
-pub async fn ask_home(target: &PgTarget) -> Result<Option<super::Hello>, ConnectError> {
-    let client = connect_once(target).await?;
-    super::hello::call_hello(&client).await.map_err(ConnectError::Connect)
-}
-
 type Connection = tokio_postgres::Connection<
     tokio_postgres::Socket,
     <MakeRustlsConnect as tokio_postgres::tls::MakeTlsConnect<tokio_postgres::Socket>>::Stream,

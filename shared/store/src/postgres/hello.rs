@@ -3,8 +3,12 @@
 use tokio_postgres::GenericClient;
 use uuid::Uuid;
 
+use super::connect::{ConnectError, PgTarget, connect_once};
+
 /// What this program is, in the numbering of the homes' `min_client`.
 pub const CLIENT_VERSION: i32 = 1;
+/// What this program's migrations offer, and what it needs of a home.
+pub const SCHEMA_VERSION: i32 = 6;
 
 /// What a home says of itself.
 #[derive(Debug, Clone)]
@@ -114,6 +118,12 @@ pub(crate) async fn call_hello(client: &impl GenericClient) -> Result<Option<Hel
     }))
 }
 
+/// Asks a home who it is; `None`: it has no dedup schema that this role may use.
+pub async fn ask_home(target: &PgTarget) -> Result<Option<Hello>, ConnectError> {
+    let client = connect_once(target).await?;
+    call_hello(&client).await.map_err(ConnectError::Connect)
+}
+
 /// Everything that is wrong with a home, against what the table of homes says. `secret_id`: ours, if known.
 pub fn check_home(
     hello: &Hello,
@@ -141,8 +151,8 @@ pub fn check_home(
     if hello.min_client > CLIENT_VERSION {
         problems.push(HomeProblem::ProgramTooOld { needed: hello.min_client });
     }
-    if hello.schema < super::migrate::SCHEMA_VERSION {
-        problems.push(HomeProblem::SchemaTooOld { found: hello.schema, needed: super::migrate::SCHEMA_VERSION });
+    if hello.schema < SCHEMA_VERSION {
+        problems.push(HomeProblem::SchemaTooOld { found: hello.schema, needed: SCHEMA_VERSION });
     }
     if hello.in_recovery {
         problems.push(HomeProblem::Standby);

@@ -3,13 +3,12 @@
 use dedup_core::{HomeSpec, Secret};
 
 use super::connect::{ConnectError, PgTarget, connect_once};
+use super::hello::SCHEMA_VERSION;
 
 mod embedded {
     refinery::embed_migrations!("migrations");
 }
 
-/// What this program's migrations offer, and what it needs of a home.
-pub const SCHEMA_VERSION: i32 = 6;
 /// Oldest program that can use a home at [`SCHEMA_VERSION`].
 const MIN_CLIENT: i32 = 1;
 

@@ -12,10 +12,10 @@ pub(crate) use calls::{
     Called, Decided, Identity, Pulse, call_decide, call_finish, call_forget, call_forgets, call_lookup, call_pulse, prepare_decide,
     prepare_finish,
 };
-pub use connect::{ConnectError, PgTarget, ask_home, connect_once};
+pub use connect::{ConnectError, PgTarget, connect_once};
 pub(crate) use connect::{Feed, Line, Lines, open_feed};
 pub(crate) use hello::call_hello;
-pub use hello::{CLIENT_VERSION, Hello, HomeProblem, check_home};
-pub use migrate::{MigrateError, Migrated, SCHEMA_VERSION, migrate};
+pub use hello::{CLIENT_VERSION, Hello, HomeProblem, SCHEMA_VERSION, ask_home, check_home};
+pub use migrate::{MigrateError, Migrated, migrate};
 pub(crate) use outcome::CallError;
 pub(crate) use topic_calls::{TopicRow, call_put_topic, call_topic_in_use, call_topics};
