@@ -2,6 +2,8 @@
 //!
 //! It is thin: each command is one file in [`commands`], and the work itself is done in the crates they call.
 
+#[cfg(feature = "lab")]
+mod bench;
 mod commands;
 #[cfg(feature = "lab")]
 mod demo;

@@ -34,6 +34,9 @@ pub enum Command {
     Keys(keys::KeysCommand),
     /// Print the OpenAPI document of the REST interface (JSON)
     Openapi,
+    /// Measure the service beside redis-benchmark and pgbench on this machine
+    #[cfg(feature = "lab")]
+    Bench(crate::bench::BenchArgs),
     /// Run three regions with live traffic on this machine
     #[cfg(feature = "lab")]
     Demo(crate::demo::DemoArgs),
@@ -50,6 +53,8 @@ impl Command {
             Self::Topics(command) => block_on(topics::run(command)),
             Self::Keys(command) => block_on(keys::run(command)),
             Self::Openapi => Ok(openapi::run()),
+            #[cfg(feature = "lab")]
+            Self::Bench(args) => block_on(crate::bench::run(args)),
             #[cfg(feature = "lab")]
             Self::Demo(args) => {
                 // Its consumers should not wait for each other.

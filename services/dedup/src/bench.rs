@@ -1,0 +1,66 @@
+//! `dedup bench`: the service beside `redis-benchmark` and `pgbench`, on the same cores, in one run.
+//!
+//! A figure alone says little about a machine; the ratio to a well-known program that was measured in turn with it says more. Stores,
+//! service, load generator and peers share this machine's cores, as they would share one's laptop.
+
+mod cpu;
+mod extras;
+mod http;
+mod load;
+mod peers;
+mod report;
+mod rows;
+mod world;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+
+use report::Report;
+use world::World;
+
+/// What `dedup bench` takes.
+#[derive(Debug, clap::Args)]
+pub struct BenchArgs {
+    /// Seconds of each measurement
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=120))]
+    seconds: u64,
+    /// Rounds; ours and the peer's alternate, medians count
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=50))]
+    rounds: u64,
+    /// Only these rows (names as in the table)
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Leave out idle latency, bytes per key and memory
+    #[arg(long)]
+    no_extras: bool,
+    /// Write the rows to this file (JSON)
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Runs the benchmark; everything it starts is gone afterwards.
+pub async fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
+    let known: Vec<&str> = rows::ROWS.iter().map(|r| r.name).collect();
+    if let Some(unknown) = args.only.iter().find(|name| !known.contains(&name.as_str())) {
+        bail!("there is no row {unknown}; there are {}", known.join(", "));
+    }
+    let chosen = |name: &str| args.only.is_empty() || args.only.iter().any(|only| only == name);
+    let world = World::start().await.context("the benchmark's servers did not start")?;
+    let mut report = Report::new(&args.seconds, &args.rounds, world.versions().await?);
+    for row in rows::ROWS.iter().filter(|row| chosen(row.name)) {
+        report.add_row(rows::measure(row, &world, args.seconds, args.rounds).await?);
+    }
+    if !args.no_extras && args.only.is_empty() {
+        for extra in extras::measure(&world).await? {
+            report.add_extra(extra);
+        }
+    }
+    world.stop().await?;
+    report.print_end();
+    if let Some(file) = &args.json {
+        report.write(file)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

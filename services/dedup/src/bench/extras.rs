@@ -1,0 +1,103 @@
+//! Figures beside the table: idle latency, bytes of a warm key, memory of a million cached records.
+
+use std::time::Instant;
+
+use anyhow::ensure;
+use hdrhistogram::Histogram;
+
+use super::cpu;
+use super::http::Connection;
+use super::report::Extra;
+use super::world::World;
+
+const IDLE_ASKS: u64 = 500;
+const CACHED: u64 = 1_000_000;
+
+/// Measures them all.
+pub async fn measure(world: &World) -> anyhow::Result<Vec<Extra>> {
+    let mut extras = idle_latency(world).await?;
+    extras.push(bytes_per_key(world).await?);
+    extras.extend(memory(world).await?);
+    Ok(extras)
+}
+
+/// One claim at a time through the service, and one INSERT at a time by the same driver, in turn.
+async fn idle_latency(world: &World) -> anyhow::Result<Vec<Extra>> {
+    let mut http = Connection::open(world.port()).await?;
+    let postgres = world.region().postgres.connect("postgres").await;
+    let insert = postgres.prepare("INSERT INTO peer_idle VALUES ($1)").await?;
+    let (mut ours, mut bare) = (Histogram::<u64>::new(3)?, Histogram::<u64>::new(3)?);
+    let path = format!("/v1/topics/{}/claims", world.topic);
+    let salt: u32 = rand::random();
+    for i in 0..IDLE_ASKS {
+        let body = format!("{{\"key\":\"eu:idle-{salt:x}-{i}\"}}");
+        let began = Instant::now();
+        http.post(&path, body.as_bytes()).await?;
+        ours.record(u64::try_from(began.elapsed().as_micros())?)?;
+        let began = Instant::now();
+        postgres.execute(&insert, &[&body]).await?;
+        bare.record(u64::try_from(began.elapsed().as_micros())?)?;
+    }
+    let ms = |h: &Histogram<u64>, q: f64| h.value_at_quantile(q) as f64 / 1000.0;
+    let note = |q: f64| format!("idle single claim {:.2} ms, bare INSERT {:.2} ms, in turn, {IDLE_ASKS} each", ms(&ours, q), ms(&bare, q));
+    Ok(vec![
+        Extra { name: "idle_claim_minus_insert_p50", value: ms(&ours, 0.5) - ms(&bare, 0.5), unit: "ms", note: note(0.5) },
+        Extra { name: "idle_claim_over_insert_p99", value: ms(&ours, 0.99) / ms(&bare, 0.99), unit: "×", note: note(0.99) },
+    ])
+}
+
+/// What the warm rows of this run take, index included.
+async fn bytes_per_key(world: &World) -> anyhow::Result<Extra> {
+    let owner = world.region().postgres.connect("postgres").await;
+    owner.batch_execute("VACUUM ANALYZE dedup.claims_s1").await?;
+    let row = owner
+        .query_one(
+            "SELECT pg_table_size('dedup.claims_s1') + pg_indexes_size('dedup.claims_s1'), (SELECT count(*) FROM dedup.claims_s1)",
+            &[],
+        )
+        .await?;
+    let (bytes, rows): (i64, i64) = (row.get(0), row.get(1));
+    ensure!(rows > 0, "no warm rows");
+    Ok(Extra { name: "warm_bytes_per_key", value: bytes as f64 / rows as f64, unit: "B", note: format!("{rows} rows with their index") })
+}
+
+/// Memory of a fresh service, and what a million cached done records add.
+async fn memory(world: &World) -> anyhow::Result<Vec<Extra>> {
+    let service = &world.region().instances[0];
+    service.kill9().await;
+    service.start().await?;
+    let idle = cpu::resident(service.pid());
+    let mut http = Connection::open(world.port()).await?;
+    let path = format!("/v1/topics/{}/checks/batch", world.topic);
+    let salt: u32 = rand::random();
+    for chunk in 0..CACHED / 1000 {
+        let items: Vec<String> = (0..1000).map(|i| format!("{{\"key\":\"eu:cached-{salt:x}-{}\"}}", chunk * 1000 + i)).collect();
+        let body = format!("{{\"detail\":\"verdict\",\"items\":[{}]}}", items.join(","));
+        http.post(&path, body.as_bytes()).await?;
+    }
+    let full = cpu::resident(service.pid());
+    let metrics = dedup_client::Client::new(&service.url())?.metrics_text().await?;
+    let gauge = |name: &str| metrics.lines().find_map(|l| l.strip_prefix(name)?.rsplit(' ').next()?.parse::<f64>().ok()).unwrap_or(0.0);
+    let (entries, told) = (gauge("dedup_local_entries"), gauge("dedup_local_size_bytes"));
+    ensure!(entries > 0.9 * CACHED as f64, "only {entries} records are cached");
+    let grown = (full - idle) as f64;
+    Ok(vec![
+        Extra { name: "idle_memory", value: idle as f64 / 1048576.0, unit: "MiB", note: "resident, just started".into() },
+        Extra {
+            name: "cached_record_bytes",
+            value: grown / entries,
+            unit: "B",
+            note: format!(
+                "{entries:.0} records grew resident memory by {:.0} MiB; the budget counts {:.0} MiB",
+                grown / 1048576.0,
+                told / 1048576.0
+            ),
+        },
+        Extra {
+            name: "cache_budget_error",
+            value: (grown / told - 1.0) * 100.0,
+            unit: "%",
+            note: "resident growth against the budget's own count".into(),
+        },
+    ])
+}

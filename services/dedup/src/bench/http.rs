@@ -1,0 +1,71 @@
+//! The least HTTP/1.1 that a load generator needs: one connection, one request after the other, bodies told by `content-length`.
+
+use anyhow::{Context, bail};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// One keep-alive connection.
+pub struct Connection {
+    stream: TcpStream,
+    request: Vec<u8>,
+    answer: Vec<u8>,
+}
+
+impl Connection {
+    /// Connects to `127.0.0.1:port`.
+    pub async fn open(port: u16) -> anyhow::Result<Self> {
+        let stream = TcpStream::connect(("127.0.0.1", port)).await.context("cannot connect to the service")?;
+        stream.set_nodelay(true)?;
+        Ok(Self { stream, request: Vec::with_capacity(32 * 1024), answer: Vec::with_capacity(32 * 1024) })
+    }
+
+    /// Posts a JSON body; answers the body of a 200.
+    pub async fn post(&mut self, path: &str, body: &[u8]) -> anyhow::Result<&[u8]> {
+        self.request.clear();
+        let head =
+            format!("POST {path} HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n", body.len());
+        self.request.extend_from_slice(head.as_bytes());
+        self.request.extend_from_slice(body);
+        self.stream.write_all(&self.request).await?;
+        self.answer.clear();
+        loop {
+            let n = self.stream.read_buf(&mut self.answer).await?;
+            if n == 0 {
+                bail!("the service closed the connection");
+            }
+            let Some(head_end) = find(&self.answer, b"\r\n\r\n") else { continue };
+            let head = &self.answer[..head_end];
+            let length = content_length(head).context("no content-length in the answer")?;
+            let start = head_end + 4;
+            if self.answer.len() < start + length {
+                continue;
+            }
+            if !head.starts_with(b"HTTP/1.1 200") {
+                bail!("the service answered {}", String::from_utf8_lossy(&self.answer));
+            }
+            return Ok(&self.answer[start..start + length]);
+        }
+    }
+}
+
+fn content_length(head: &[u8]) -> Option<usize> {
+    let at = find(head, b"content-length: ")?;
+    let digits = head[at + 16..].iter().take_while(|b| b.is_ascii_digit());
+    Some(digits.fold(0, |n, d| n * 10 + usize::from(d - b'0')))
+}
+
+/// Position of `needle`.
+pub fn find(hay: &[u8], needle: &[u8]) -> Option<usize> {
+    hay.windows(needle.len()).position(|w| w == needle)
+}
+
+/// How often `needle` occurs.
+pub fn count(hay: &[u8], needle: &[u8]) -> usize {
+    let mut n = 0;
+    let mut rest = hay;
+    while let Some(at) = find(rest, needle) {
+        n += 1;
+        rest = &rest[at + needle.len()..];
+    }
+    n
+}
