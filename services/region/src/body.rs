@@ -6,7 +6,8 @@ use actix_web::HttpRequest;
 use actix_web::http::header::CONTENT_TYPE;
 use actix_web::web::{BytesMut, Payload};
 use futures_util::StreamExt;
-use serde::de::DeserializeOwned;
+use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use crate::problem::{Code, Problem};
 
@@ -45,20 +46,31 @@ pub async fn read(request: &HttpRequest, mut payload: Payload, max: usize) -> Re
 }
 
 /// Parses a JSON text as a `T`, naming what is wrong.
-pub fn parse<T: DeserializeOwned>(text: &[u8], depth_max: usize) -> Result<T, Problem> {
-    if deeper_than(text, depth_max) {
-        return Err(
-            Problem::new(Code::MalformedRequest, format!("the body must be at most {depth_max} levels deep")).with("max", depth_max)
-        );
-    }
-    // The fast parser first; only a refused text is parsed again, to find out where it is wrong.
-    match serde_json::from_slice(text) {
-        Ok(value) => Ok(value),
-        Err(first) => Err(explain::<T>(text, &first)),
-    }
+pub fn parse<'a, T: Deserialize<'a>>(text: &'a [u8], depth_max: usize) -> Result<T, Problem> {
+    // The fast parser first; only a refused text is looked at again, to find out what is wrong with it. (What the strict types take cannot be
+    // deep; a raw part is looked at when it is parsed itself.)
+    serde_json::from_slice(text).map_err(|first| check_depth(text, depth_max).err().unwrap_or_else(|| explain::<T>(text, &first)))
 }
 
-fn explain<T: DeserializeOwned>(text: &[u8], first: &serde_json::Error) -> Problem {
+/// Parses the items of a batch, each by itself: a bad one is that item's problem. `Err`: it is no array, or too deep.
+pub fn parse_items<'a, T: Deserialize<'a>>(items: &'a RawValue, depth_max: usize) -> Result<Vec<Result<T, Problem>>, Problem> {
+    let text = items.get();
+    if let Ok(all) = serde_json::from_str::<Vec<T>>(text) {
+        return Ok(all.into_iter().map(Ok).collect());
+    }
+    check_depth(text.as_bytes(), depth_max.saturating_sub(1))?;
+    let raw: Vec<&'a RawValue> = serde_json::from_str(text).map_err(|_| Problem::field("/items", "must be an array"))?;
+    Ok(raw.into_iter().map(|item| parse(item.get().as_bytes(), depth_max)).collect())
+}
+
+fn check_depth(text: &[u8], max: usize) -> Result<(), Problem> {
+    if deeper_than(text, max) {
+        return Err(Problem::new(Code::MalformedRequest, format!("the body must be at most {max} levels deep")).with("max", max));
+    }
+    Ok(())
+}
+
+fn explain<'a, T: Deserialize<'a>>(text: &'a [u8], first: &serde_json::Error) -> Problem {
     let mut deserializer = serde_json::Deserializer::from_slice(text);
     let Err(error) = serde_path_to_error::deserialize::<_, T>(&mut deserializer) else {
         // The value is fine and something follows it.

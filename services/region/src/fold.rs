@@ -4,10 +4,11 @@ use std::collections::HashMap;
 
 use dedup_core::{Judgement, Question, Verdict, judge};
 use dedup_store::{Answer, Query};
+use foldhash::fast::RandomState;
 
 /// For each question the lower one with the same (group, key), if any.
-pub fn leaders(queries: &[Query]) -> Vec<Option<usize>> {
-    let mut first: HashMap<(&str, &str), usize> = HashMap::with_capacity(queries.len());
+pub fn leaders(queries: &[&Query<'_>]) -> Vec<Option<usize>> {
+    let mut first: HashMap<(&str, &str), usize, RandomState> = HashMap::with_capacity_and_hasher(queries.len(), RandomState::default());
     queries
         .iter()
         .enumerate()
@@ -19,7 +20,7 @@ pub fn leaders(queries: &[Query]) -> Vec<Option<usize>> {
 }
 
 /// The answer of a question that was folded into `leader`'s.
-pub fn follow(leader: &Answer, query: &Query) -> Answer {
+pub fn follow(leader: &Answer, query: &Query<'_>) -> Answer {
     // As somebody else's question over the record that the leader left.
     let question = Question { claim: query.claim, request: None, fingerprint: query.fingerprint };
     let verdict = match judge(&leader.record, &question, leader.at_ms) {

@@ -177,7 +177,7 @@ impl Decisions {
                 .fetch_add(1, Ordering::Relaxed);
             if answer.verdict == Verdict::Duplicate {
                 let age = (answer.at_ms - answer.record.first_seen_ms).max(0);
-                self.age.record(age as f64 / 1000.0, &[KeyValue::new("topic", topic.as_str().to_owned())]);
+                self.age.record(age as f64 / 1000.0, std::slice::from_ref(&cells[0].labels[2]));
             }
         }
     }
@@ -200,7 +200,8 @@ impl Cells {
         let labels = [
             KeyValue::new("region", region.to_owned()),
             KeyValue::new("home_region", home.to_owned()),
-            KeyValue::new("topic", topic.as_str().to_owned()),
+            // Shared text: cloned at each duplicate.
+            KeyValue::new("topic", Arc::<str>::from(topic.as_str())),
         ];
         Self { labels, counts: Default::default() }
     }

@@ -1,15 +1,14 @@
 //! From wire to domain: every field checked once, every mistake named.
 
 use dedup_core::{Fingerprint, Group, Key, KeyError, Limits, RequestId, TextError, TopicPolicy, Window, check_free_text};
-use dedup_store::{Ladder, Query};
+use dedup_store::{Ladder, Query, Request};
 
 use crate::problem::{Code, Problem};
-use crate::wire::{CheckItem, ClaimItem, WindowWord};
+use crate::wire::{CheckItem, ClaimItem, Text, WindowWord};
 
 /// A question with the texts its answer echoes.
-pub struct Question {
-    pub query: Query,
-    pub request_id: RequestId,
+pub struct Question<'a> {
+    pub query: Query<'a>,
     pub wait_ms: u64,
 }
 
@@ -23,40 +22,31 @@ pub struct Parser<'a> {
     pub policy: &'a TopicPolicy,
     /// From the header `Idempotency-Key`.
     pub header_key: Option<&'a str>,
+    /// For items without one.
+    pub group: Option<&'a str>,
+    /// For items without one.
+    pub window: Option<WindowWord>,
 }
 
 impl Parser<'_> {
-    pub fn check(&self, item: &CheckItem) -> Result<Question, Problem> {
-        let (request_id, query) = self.common(
-            false,
-            item.key.as_deref(),
-            item.group.as_deref(),
-            item.request_id.as_deref(),
-            item.fingerprint.as_deref(),
-            item.window_ms,
-        )?;
-        Ok(Question { query, request_id, wait_ms: 0 })
+    pub fn check<'i>(&'i self, item: &'i CheckItem<'i>) -> Result<Question<'i>, Problem> {
+        let texts = Texts { key: &item.key, group: &item.group, request_id: &item.request_id, fingerprint: &item.fingerprint };
+        Ok(Question { query: self.common(false, texts, item.window_ms)?, wait_ms: 0 })
     }
 
-    pub fn claim(&self, item: &ClaimItem) -> Result<Question, Problem> {
-        let (request_id, mut query) = self.common(
-            true,
-            item.key.as_deref(),
-            item.group.as_deref(),
-            item.request_id.as_deref(),
-            item.fingerprint.as_deref(),
-            item.window_ms,
-        )?;
+    pub fn claim<'i>(&'i self, item: &'i ClaimItem<'i>) -> Result<Question<'i>, Problem> {
+        let texts = Texts { key: &item.key, group: &item.group, request_id: &item.request_id, fingerprint: &item.fingerprint };
+        let mut query = self.common(true, texts, item.window_ms)?;
         if let Some(owner) = &item.owner {
             check_free_text(owner, self.limits.owner_bytes).map_err(|e| text_problem("/owner", &e))?;
+            query.owner = Some(owner.to_string()).filter(|o| !o.is_empty());
         }
-        query.owner = item.owner.clone().filter(|o| !o.is_empty());
         query.lease_ms = item.lease_ms.map(|ms| self.lease(ms)).transpose()?;
         let wait_ms = item.wait_ms.unwrap_or(0);
         if wait_ms > WAIT_MS_MAX {
             return Err(Problem::range("/wait_ms", 0, WAIT_MS_MAX as i64));
         }
-        Ok(Question { query, request_id, wait_ms })
+        Ok(Question { query, wait_ms })
     }
 
     /// A lease within the limits of the service and of the topic.
@@ -64,16 +54,8 @@ impl Parser<'_> {
         lease(ms, self.limits.lease_ms_min, self.limits.lease_ms_max.min(self.policy.lease_max_ms))
     }
 
-    fn common(
-        &self,
-        claim: bool,
-        key: Option<&str>,
-        group: Option<&str>,
-        request_id: Option<&str>,
-        fingerprint: Option<&str>,
-        window: Option<WindowWord>,
-    ) -> Result<(RequestId, Query), Problem> {
-        let key = match (key, self.header_key) {
+    fn common<'i>(&'i self, claim: bool, texts: Texts<'i>, window: Option<WindowWord>) -> Result<Query<'i>, Problem> {
+        let key = match (texts.key.as_deref(), self.header_key) {
             (Some(body), Some(header)) if body != header => {
                 return Err(Problem::field("/key", "differs from the header Idempotency-Key"));
             }
@@ -82,17 +64,29 @@ impl Parser<'_> {
         };
         let key = Key::parse(key, self.limits.key_bytes, self.policy.default_region.as_deref(), self.ladder.table())
             .map_err(|e| key_problem(&e))?;
-        let group = parse_group(group)?;
-        let request_id = match request_id {
-            Some(text) => RequestId::parse(text, self.limits.request_id_bytes).map_err(|e| text_problem("/request_id", &e))?,
-            None => new_request_id(),
-        };
+        let group = parse_group(texts.group.as_deref().or(self.group))?;
         let secret = self.ladder.secret();
-        let fingerprint = fingerprint.map(|f| Fingerprint::parse(f, secret)).transpose().map_err(|e| text_problem("/fingerprint", &e))?;
-        let window = window.map(|w| parse_window(w, self.limits)).transpose()?;
-        let request = Some(request_id.hash(secret));
-        Ok((request_id, Query { claim, group, key, request, fingerprint, window, lease_ms: None, owner: None }))
+        let request = match texts.request_id.as_deref() {
+            Some(text) => {
+                let id = RequestId::parse(text, self.limits.request_id_bytes).map_err(|e| text_problem("/request_id", &e))?;
+                let hash = id.hash(secret);
+                Request::Given(id, hash)
+            }
+            None => Request::Made(rand::random()),
+        };
+        let fingerprint = texts.fingerprint.as_deref().map(|f| Fingerprint::parse(f, secret)).transpose();
+        let fingerprint = fingerprint.map_err(|e| text_problem("/fingerprint", &e))?;
+        let window = window.or(self.window).map(|w| parse_window(w, self.limits)).transpose()?;
+        Ok(Query { claim, group, key, request, fingerprint, window, lease_ms: None, owner: None })
     }
+}
+
+/// The texts that checks and claims have in common.
+struct Texts<'i> {
+    key: &'i Option<Text<'i>>,
+    group: &'i Option<Text<'i>>,
+    request_id: &'i Option<Text<'i>>,
+    fingerprint: &'i Option<Text<'i>>,
 }
 
 /// A lease in range.
@@ -101,14 +95,8 @@ pub fn lease(ms: u64, min: i64, max: i64) -> Result<i64, Problem> {
     i64::try_from(ms).ok().filter(|ms| (min..=max).contains(ms)).ok_or_else(|| Problem::range("/lease_ms", min, max))
 }
 
-/// A random id, as the service makes one where the caller gave none.
-fn new_request_id() -> RequestId {
-    let id = uuid::Builder::from_random_bytes(rand::random()).into_uuid();
-    RequestId::parse(id.simple().encode_lower(&mut [0; 32]), 128).expect("32 hexadecimal digits")
-}
-
 /// A group, `default` if absent.
-pub fn parse_group(group: Option<&str>) -> Result<Group, Problem> {
+pub fn parse_group(group: Option<&str>) -> Result<Group<'_>, Problem> {
     group.map_or_else(|| Ok(Group::default()), |g| Group::parse(g).map_err(|e| text_problem("/group", &e)))
 }
 

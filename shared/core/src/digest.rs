@@ -1,6 +1,7 @@
 //! Identity: what makes two questions ask about the same thing.
 
-use hmac::Mac;
+use hmac::{Hmac, Mac};
+use sha2::Sha256;
 use uuid::Uuid;
 
 use crate::{Group, Key, Secret, Topic};
@@ -10,21 +11,39 @@ use crate::{Group, Key, Secret, Topic};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Digest(pub Uuid);
 
+/// Everything of an identity but the key, hashed once for all keys of one topic and group.
+#[derive(Clone)]
+pub struct DigestScope(Hmac<Sha256>);
+
+impl DigestScope {
+    /// The scope of one topic and group.
+    pub fn new(secret: &Secret, topic: &Topic, topic_generation: i64, group: &Group<'_>, group_generation: i64) -> Self {
+        let mut mac = secret.digest_mac();
+        part(&mut mac, topic.as_str().as_bytes());
+        part(&mut mac, &topic_generation.to_be_bytes());
+        part(&mut mac, group.as_str().as_bytes());
+        part(&mut mac, &group_generation.to_be_bytes());
+        Self(mac)
+    }
+
+    /// The digest of a key in it.
+    pub fn digest(&self, key: &Key<'_>) -> Digest {
+        let mut mac = self.0.clone();
+        part(&mut mac, key.as_str().as_bytes());
+        let out = mac.finalize().into_bytes();
+        Digest(Uuid::from_bytes(out[..16].try_into().expect("16 of 32 bytes")))
+    }
+}
+
+fn part(mac: &mut Hmac<Sha256>, bytes: &[u8]) {
+    mac.update(&u16::try_from(bytes.len()).expect("every part is shorter than 64 KiB").to_be_bytes());
+    mac.update(bytes);
+}
+
 impl Digest {
     /// The digest of one key in one topic and group.
-    pub fn of(secret: &Secret, topic: &Topic, topic_generation: i64, group: &Group, group_generation: i64, key: &Key) -> Self {
-        let mut mac = secret.digest_mac();
-        let mut part = |bytes: &[u8]| {
-            mac.update(&u16::try_from(bytes.len()).expect("every part is shorter than 64 KiB").to_be_bytes());
-            mac.update(bytes);
-        };
-        part(topic.as_str().as_bytes());
-        part(&topic_generation.to_be_bytes());
-        part(group.as_str().as_bytes());
-        part(&group_generation.to_be_bytes());
-        part(key.as_str().as_bytes());
-        let out = mac.finalize().into_bytes();
-        Self(Uuid::from_bytes(out[..16].try_into().expect("16 of 32 bytes")))
+    pub fn of(secret: &Secret, topic: &Topic, topic_generation: i64, group: &Group<'_>, group_generation: i64, key: &Key<'_>) -> Self {
+        DigestScope::new(secret, topic, topic_generation, group, group_generation).digest(key)
     }
 
     /// The 16 bytes.

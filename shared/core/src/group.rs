@@ -1,19 +1,27 @@
 //! Consumer groups: the same key is independent in each.
 
+use std::borrow::Cow;
+
 use crate::{TextError, check_text};
 
 /// Name of a consumer group: 1–255 bytes, printable (no control characters).
+/// Borrows the text it was parsed from: most questions are answered without anybody keeping it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Group(Box<str>);
+pub struct Group<'a>(Cow<'a, str>);
 
-impl Group {
+impl<'a> Group<'a> {
     /// Longest name in bytes.
     pub const MAX_BYTES: usize = 255;
 
     /// Parses a name.
-    pub fn parse(text: &str) -> Result<Self, TextError> {
+    pub fn parse(text: &'a str) -> Result<Self, TextError> {
         check_text(text, Self::MAX_BYTES, "without control characters", |c| !c.is_control())?;
-        Ok(Self(text.into()))
+        Ok(Self(Cow::Borrowed(text)))
+    }
+
+    /// The same, owning its text.
+    pub fn into_owned(self) -> Group<'static> {
+        Group(Cow::Owned(self.0.into_owned()))
     }
 
     /// The name.
@@ -22,8 +30,8 @@ impl Group {
     }
 }
 
-impl Default for Group {
+impl Default for Group<'_> {
     fn default() -> Self {
-        Self("default".into())
+        Self(Cow::Borrowed("default"))
     }
 }

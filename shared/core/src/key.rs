@@ -1,11 +1,14 @@
 //! Keys: the caller's own id of a message, with its home region in front.
 
+use std::borrow::Cow;
+
 use crate::routing::{HomeId, HomeTable, RouteError};
 
 /// A full key `<prefix>:<rest>`, compared byte for byte; nothing is trimmed, folded or normalised.
+/// Borrows the text it was parsed from where it can.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Key {
-    text: Box<str>,
+pub struct Key<'a> {
+    text: Cow<'a, str>,
     home: HomeId,
 }
 
@@ -40,9 +43,9 @@ pub enum KeyError {
     UnknownPrefix(#[from] RouteError),
 }
 
-impl Key {
+impl<'a> Key<'a> {
     /// Parses a caller's key. With a `default_prefix`, a key without a known prefix is taken as `<default_prefix>:<key>`.
-    pub fn parse(text: &str, max_bytes: usize, default_prefix: Option<&str>, homes: &HomeTable) -> Result<Self, KeyError> {
+    pub fn parse(text: &'a str, max_bytes: usize, default_prefix: Option<&str>, homes: &HomeTable) -> Result<Self, KeyError> {
         if text.trim().is_empty() {
             return Err(KeyError::Blank);
         }
@@ -59,9 +62,9 @@ impl Key {
                 if split.is_some_and(|(_, rest)| rest.trim().is_empty()) {
                     return Err(KeyError::EmptyRest);
                 }
-                (text.into(), home)
+                (Cow::Borrowed(text), home)
             }
-            (_, Some(prefix)) => (format!("{prefix}:{text}").into_boxed_str(), homes.home_of(prefix)?),
+            (_, Some(prefix)) => (Cow::Owned(format!("{prefix}:{text}")), homes.home_of(prefix)?),
             (None, None) => return Err(KeyError::NoPrefix),
             (Some(Err(_)), None) if split.is_some_and(|(prefix, _)| prefix.is_empty()) => return Err(KeyError::NoPrefix),
             (Some(Err(unknown)), None) => {
@@ -75,6 +78,11 @@ impl Key {
             return Err(KeyError::TooLong { max: max_bytes, len: text.len() });
         }
         Ok(Self { text, home })
+    }
+
+    /// The same, owning its text.
+    pub fn into_owned(self) -> Key<'static> {
+        Key { text: Cow::Owned(self.text.into_owned()), home: self.home }
     }
 
     /// The full key, prefix included.
@@ -104,7 +112,7 @@ mod tests {
     #[test]
     fn keys_are_split_at_their_first_colon_and_nothing_is_folded() {
         let homes = homes();
-        let parse = |k: &str| Key::parse(k, 512, None, &homes);
+        let parse = |k: &str| Key::parse(k, 512, None, &homes).map(Key::into_owned);
         assert_eq!(parse("eu:a").expect("plain").as_str(), "eu:a");
         assert_eq!(parse("eu:eu:x").expect("colon inside").as_str(), "eu:eu:x");
         assert_eq!(parse("ca:1").expect("second prefix").home(), parse("us:1").expect("first prefix").home());
@@ -126,7 +134,7 @@ mod tests {
     #[test]
     fn a_default_prefix_takes_keys_without_a_known_one() {
         let homes = homes();
-        let parse = |k: &str| Key::parse(k, 512, Some("us"), &homes);
+        let parse = |k: &str| Key::parse(k, 512, Some("us"), &homes).map(Key::into_owned);
         assert_eq!(parse("k").expect("bare").as_str(), "us:k");
         assert_eq!(parse("urn:x").expect("unknown prefix").as_str(), "us:urn:x");
         assert_eq!(parse("eu:k").expect("known prefix stays").as_str(), "eu:k");

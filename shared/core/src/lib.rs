@@ -23,7 +23,7 @@ mod verdict;
 mod window;
 
 pub use claim_token::{ClaimToken, ClaimTokenError};
-pub use digest::Digest;
+pub use digest::{Digest, DigestScope};
 pub use fence::{Fence, FenceError};
 pub use fingerprint::Fingerprint;
 pub use group::Group;

@@ -16,9 +16,19 @@ impl RequestId {
         Ok(Self(text.into()))
     }
 
+    /// The id that the service makes of a random number where the caller gave none: 32 hexadecimal digits.
+    pub fn made(number: u128) -> Self {
+        Self(format!("{number:032x}").into_boxed_str())
+    }
+
     /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// The text, handed over.
+    pub fn into_string(self) -> String {
+        self.0.into_string()
     }
 
     /// What a record stores of it.

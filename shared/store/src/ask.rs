@@ -31,9 +31,9 @@ pub struct Ask {
 #[derive(Debug, Clone)]
 pub struct Texts {
     /// Consumer group.
-    pub group: Group,
+    pub group: Group<'static>,
     /// The key.
-    pub key: Key,
+    pub key: Key<'static>,
     /// Who claims.
     pub owner: Option<String>,
 }

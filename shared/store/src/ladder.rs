@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use dedup_core::{
-    ClaimToken, Digest, Fingerprint, Group, HomeId, HomeTable, Key, Question, Record, RequestHash, Secret, Tier, Topic, TopicPolicy, Window,
+    ClaimToken, Digest, DigestScope, Fingerprint, Group, HomeId, HomeTable, Key, Question, Record, RequestHash, RequestId, Secret, Tier, Topic, TopicPolicy, Window,
 };
 use futures_util::future::join_all;
+use uuid::Uuid;
 
 use crate::cached::Cached;
 use crate::home::{Home, Homes};
@@ -17,15 +18,15 @@ use crate::{Answer, Ask, Basis, Finish, FinishAnswer, FinishOp, Looked, Refusal,
 
 /// One question, parsed, not yet tied to a home's copy of its topic.
 #[derive(Debug, Clone)]
-pub struct Query {
+pub struct Query<'a> {
     /// Claim rather than check.
     pub claim: bool,
     /// Group.
-    pub group: Group,
+    pub group: Group<'a>,
     /// Key; names the home.
-    pub key: Key,
-    /// Request id's hash, if the caller gave one.
-    pub request: Option<RequestHash>,
+    pub key: Key<'a>,
+    /// Request id.
+    pub request: Request,
     /// Payload.
     pub fingerprint: Option<Fingerprint>,
     /// Window of this question.
@@ -36,9 +37,38 @@ pub struct Query {
     pub owner: Option<String>,
 }
 
-impl Query {
+/// The request id of a question.
+#[derive(Debug, Clone)]
+pub enum Request {
+    /// The caller's.
+    Given(RequestId, RequestHash),
+    /// The service's: a random number that is written out and hashed only where it is needed.
+    Made(u128),
+}
+
+impl Request {
+    /// What a record would store of it.
+    fn hash(&self, secret: &Secret) -> RequestHash {
+        match self {
+            Self::Given(_, hash) => *hash,
+            Self::Made(number) => RequestId::made(*number).hash(secret),
+        }
+    }
+
+    /// Its text.
+    pub fn text(&self) -> RequestId {
+        match self {
+            Self::Given(id, _) => id.clone(),
+            Self::Made(number) => RequestId::made(*number),
+        }
+    }
+}
+
+impl Query<'_> {
     fn question(&self) -> Question {
-        Question { claim: self.claim, request: self.request, fingerprint: self.fingerprint }
+        // An id that the service has just made equals nobody's.
+        let request = if let Request::Given(_, hash) = self.request { Some(hash) } else { None };
+        Question { claim: self.claim, request, fingerprint: self.fingerprint }
     }
 }
 
@@ -74,6 +104,33 @@ struct Inner {
     local: LocalTier,
     hot: Option<HotTier>,
     secret: Secret,
+}
+
+/// What decides whether cached values of a home may be believed right now.
+struct Belief<'a> {
+    home: &'a Home,
+    identity: Option<(Uuid, i32)>,
+    /// Upper bound of home time; the end of time before the home was first heard of.
+    now_ms: i64,
+}
+
+impl<'a> Belief<'a> {
+    fn of(home: &'a Home) -> Self {
+        Self { home, identity: home.cache_identity(), now_ms: home.clock.bound_ms().unwrap_or(i64::MAX) }
+    }
+
+    /// Why a value is not believed.
+    fn doubt(&self, digest: &Digest, cached: &Cached) -> Option<&'static str> {
+        if self.identity != Some((cached.home_id, cached.incarnation)) {
+            Some("from another home or incarnation")
+        } else if !self.home.forgets.allows(digest, cached.as_of) {
+            Some("forgotten since, or the forget log is not loaded")
+        } else if self.now_ms >= cached.record.expires_ms {
+            Some("past its window")
+        } else {
+            None
+        }
+    }
 }
 
 /// How often a question follows a topic that changes under it.
@@ -115,26 +172,12 @@ impl Ladder {
         &self.inner.secret
     }
 
-    fn believed(&self, home: &Home, digest: &Digest, cached: &Cached, now_ms: i64) -> Result<(), &'static str> {
-        if home.cache_identity() != Some((cached.home_id, cached.incarnation)) {
-            Err("from another home or incarnation")
-        } else if !home.forgets.allows(digest, cached.as_of) {
-            Err("forgotten since, or the forget log is not loaded")
-        } else if now_ms >= cached.record.expires_ms {
-            Err("past its window")
-        } else {
-            Ok(())
-        }
-    }
-
-    fn cached_answer(&self, home: &Home, digest: &Digest, cached: &Cached, question: &Question, tier: Tier) -> Option<Answer> {
-        let now_ms = home.clock.bound_ms()?;
-        self.believed(home, digest, cached, now_ms).ok()?;
-        cached.answer(*digest, question, now_ms, tier)
+    fn cached_answer(&self, belief: &Belief<'_>, digest: Digest, cached: &Cached, question: &Question, tier: Tier) -> Option<Answer> {
+        belief.doubt(&digest, cached).is_none().then(|| cached.answer(digest, question, belief.now_ms, tier)).flatten()
     }
 
     /// Answers questions of one topic, in order. Equal (group, key) in `queries` are the caller's business to fold.
-    pub async fn ask(&self, topic: &Topic, queries: &[Query], deadline: Instant) -> Vec<Result<Answer, Refusal>> {
+    pub async fn ask(&self, topic: &Topic, queries: &[&Query<'_>], deadline: Instant) -> Vec<Result<Answer, Refusal>> {
         let mut answers: Vec<Option<Result<Answer, Refusal>>> = vec![None; queries.len()];
         let mut by_home: Vec<(HomeId, Vec<usize>)> = Vec::new();
         for (i, query) in queries.iter().enumerate() {
@@ -157,7 +200,7 @@ impl Ladder {
         &self,
         id: HomeId,
         topic: &Topic,
-        queries: &[Query],
+        queries: &[&Query<'_>],
         items: &[usize],
         deadline: Instant,
     ) -> Vec<Result<Answer, Refusal>> {
@@ -171,7 +214,7 @@ impl Ladder {
                 left.iter().for_each(|at| answers[*at] = Err(refusal));
                 return answers;
             };
-            let asks: Vec<&Query> = left.iter().map(|at| &queries[items[*at]]).collect();
+            let asks: Vec<&Query<'_>> = left.iter().map(|at| queries[items[*at]]).collect();
             let found = self.climb(home, &policy, &asks, deadline).await;
             let mut stale = Vec::new();
             for (at, answer) in left.iter().zip(found) {
@@ -204,15 +247,16 @@ impl Ladder {
         &self,
         home: &Arc<Home>,
         policy: &Arc<TopicPolicy>,
-        queries: &[&Query],
+        queries: &[&Query<'_>],
         deadline: Instant,
     ) -> Vec<Result<Answer, Refusal>> {
-        let digests: Vec<Digest> =
-            queries.iter().map(|q| Digest::of(&self.inner.secret, &policy.topic, policy.generation, &q.group, 0, &q.key)).collect();
+        let digests = self.digests(policy, queries);
         let mut answers: Vec<Option<Result<Answer, Refusal>>> = vec![None; queries.len()];
         let mut misses = Vec::new();
+        let belief = Belief::of(home);
         for (i, digest) in digests.iter().enumerate() {
-            let hit = self.inner.local.get(digest).and_then(|c| self.cached_answer(home, digest, &c, &queries[i].question(), Tier::Local));
+            let cached = self.inner.local.get(digest);
+            let hit = cached.and_then(|c| self.cached_answer(&belief, *digest, &c, &queries[i].question(), Tier::Local));
             match hit {
                 Some(answer) => answers[i] = Some(Ok(answer)),
                 None => misses.push(i),
@@ -223,9 +267,11 @@ impl Ladder {
         {
             let asked: Vec<Digest> = misses.iter().map(|i| digests[*i]).collect();
             let found = hot.get(&asked).await;
+            let belief = Belief::of(home);
             let mut still = Vec::with_capacity(misses.len());
             for (i, cached) in misses.into_iter().zip(found) {
-                let hit = cached.and_then(|c| self.cached_answer(home, &digests[i], &c, &queries[i].question(), Tier::Hot).map(|a| (a, c)));
+                let hit =
+                    cached.and_then(|c| self.cached_answer(&belief, digests[i], &c, &queries[i].question(), Tier::Hot).map(|a| (a, c)));
                 match hit {
                     Some((answer, cached)) => {
                         self.inner.local.put(digests[i], cached);
@@ -249,18 +295,35 @@ impl Ladder {
         answers.into_iter().map(|a| a.unwrap_or(Err(Refusal::not_applied(RefusalKind::StoreUnavailable)))).collect()
     }
 
-    fn ask_of(&self, policy: &Arc<TopicPolicy>, digest: Digest, query: &Query) -> Ask {
+    /// Digests of the questions; what questions of one group share is hashed once.
+    fn digests(&self, policy: &TopicPolicy, queries: &[&Query<'_>]) -> Vec<Digest> {
+        let mut digests = Vec::with_capacity(queries.len());
+        let mut current: Option<(&Group<'_>, DigestScope)> = None;
+        for query in queries {
+            if current.as_ref().is_none_or(|(group, _)| **group != query.group) {
+                let scope = DigestScope::new(&self.inner.secret, &policy.topic, policy.generation, &query.group, 0);
+                current = Some((&query.group, scope));
+            }
+            if let Some((_, scope)) = &current {
+                digests.push(scope.digest(&query.key));
+            }
+        }
+        digests
+    }
+
+    fn ask_of(&self, policy: &Arc<TopicPolicy>, digest: Digest, query: &Query<'_>) -> Ask {
         let texts = query.claim || policy.keep_key == dedup_core::KeepKey::Always;
         Ask {
             digest,
             topic: Arc::clone(policy),
             claim: query.claim,
-            // An absent id equals nothing: a number that no other question has, so that this very call can still be repeated.
-            request: query.request.unwrap_or_else(random_request),
+            request: query.request.hash(&self.inner.secret),
             fingerprint: query.fingerprint,
             window: query.window,
             lease_ms: query.lease_ms,
-            texts: texts.then(|| Box::new(Texts { group: query.group.clone(), key: query.key.clone(), owner: query.owner.clone() })),
+            texts: texts.then(|| {
+                Box::new(Texts { group: query.group.clone().into_owned(), key: query.key.clone().into_owned(), owner: query.owner.clone() })
+            }),
         }
     }
 
@@ -314,14 +377,14 @@ impl Ladder {
     }
 
     /// Reads a key in every tier without claiming; `Err` only where the home knows no such topic.
-    pub async fn lookup(&self, topic: &Topic, group: &Group, key: &Key, deadline: Instant) -> Result<LookedUp, Refusal> {
+    pub async fn lookup(&self, topic: &Topic, group: &Group<'_>, key: &Key<'_>, deadline: Instant) -> Result<LookedUp, Refusal> {
         let home = self.inner.homes.get(key.home());
         let policy = self.policy_for(home, topic).await?;
         let digest = Digest::of(&self.inner.secret, &policy.topic, policy.generation, group, 0, key);
         let mut caches = Vec::new();
-        let now_ms = home.clock.bound_ms().unwrap_or(i64::MAX);
+        let belief = Belief::of(home);
         let report = |tier, cached: Option<Cached>| {
-            let state = cached.as_ref().map_or("absent", |c| self.believed(home, &digest, c, now_ms).err().unwrap_or("believed"));
+            let state = cached.as_ref().map_or("absent", |c| belief.doubt(&digest, c).unwrap_or("believed"));
             TierReport { tier, record: cached.map(|c| c.record), state }
         };
         caches.push(report(Tier::Local, self.inner.local.get(&digest)));
@@ -335,8 +398,8 @@ impl Ladder {
     pub async fn forget(
         &self,
         topic: &Topic,
-        group: &Group,
-        key: &Key,
+        group: &Group<'_>,
+        key: &Key<'_>,
         actor: &str,
         reason: &str,
         deadline: Instant,
@@ -353,13 +416,5 @@ impl Ladder {
         let refusal = home.refusal();
         let found = self.home_topic(home, topic, false).await;
         found.ok_or_else(|| refusal.unwrap_or(Refusal::not_applied(RefusalKind::TopicUnknown)))
-    }
-}
-
-fn random_request() -> RequestHash {
-    loop {
-        if let Some(hash) = RequestHash::from_stored(rand::random()) {
-            return hash;
-        }
     }
 }

@@ -19,7 +19,7 @@ pub use ask::{Answer, Ask, Basis, Finish, FinishAnswer, FinishOp, Looked, Previo
 pub use doctor::{Finding, Grade, HomeProbe, HomeReport, home_secret, probe_home, probe_redis};
 pub use home::{Around, HomeHealth, HomeSettings, Homes, TopicCopy};
 pub use hot::{HotHealth, HotSettings, HotTier};
-pub use ladder::{Ladder, LookedUp, Query, TierReport};
+pub use ladder::{Ladder, LookedUp, Query, Request, TierReport};
 pub use local::{LocalHealth, LocalTier};
 pub use metrics::StoreMetrics;
 pub use postgres::{

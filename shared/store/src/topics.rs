@@ -106,8 +106,8 @@ impl Topics {
     }
 
     /// The newest copy any reachable home has, tombstones too.
-    fn newest(&self, topic: &Topic) -> Option<TopicRow> {
-        self.homes.iter().filter_map(|h| h.topic(topic)).map(|c| c.row).max_by_key(TopicRow::rank)
+    fn newest(&self, topic: &Topic) -> Option<Arc<TopicRow>> {
+        self.homes.iter().filter_map(|h| h.topic(topic)).map(|c| c.row).max_by_key(|row| row.rank())
     }
 
     /// A topic's policy for reading questions: the newest known copy. Looks anew before saying that there is none; `Err` while no home
@@ -154,7 +154,7 @@ impl Topics {
         names.dedup();
         names
             .iter()
-            .filter_map(|name| self.newest(name).filter(|r| !r.deleted).map(|r| (Arc::new(r.policy), self.versions(name))))
+            .filter_map(|name| self.newest(name).filter(|r| !r.deleted).map(|r| (Arc::new(r.policy.clone()), self.versions(name))))
             .collect()
     }
 
@@ -211,7 +211,7 @@ impl Topics {
         if !homes.is_empty() {
             return Err(TopicsError::InUse { homes });
         }
-        let policy = TopicPolicy { version: old.policy.version + 1, ..old.policy };
+        let policy = TopicPolicy { version: old.policy.version + 1, ..old.policy.clone() };
         let row = TopicRow { stamp: Uuid::new_v4(), deleted: true, changed_ms: 0, policy };
         let homes = self.offer_all(&row, deadline).await;
         Ok(DeleteOutcome { version: row.policy.version, homes })

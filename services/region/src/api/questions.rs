@@ -7,9 +7,8 @@ use actix_web::{HttpRequest, HttpResponse};
 use dedup_core::{ClaimToken, HomeId, Op, Tier, TopicPolicy, Verdict};
 use dedup_runtime::config::Role;
 use dedup_store::{Answer, Query, Refusal};
-use serde::de::DeserializeOwned;
+use serde::Deserialize;
 use serde_json::Value;
-use serde_json::value::RawValue;
 
 use super::ok;
 use crate::auth::Caller;
@@ -33,7 +32,7 @@ const WAIT_LEAST: Duration = Duration::from_millis(5);
 #[utoipa::path(post, path = "/v1/topics/{topic}/checks", tag = "questions", params(("topic" = String, Path,)), request_body = CheckItem,
     responses((status = 200, body = AnswerBody), (status = "4XX", description = "a caller's mistake (problem+json)"), (status = 503, description = "cannot decide (problem+json)")))]
 pub async fn check(request: HttpRequest, path: Path<String>, payload: Payload, service: Data<Service>) -> Result<HttpResponse, Problem> {
-    single::<CheckItem>(&request, &path, payload, &service, Op::Check, |parser, item| parser.check(item)).await
+    single::<Checks>(&request, &path, payload, &service).await
 }
 
 /// Claim: `first` comes with a claim token and a lease; then work, then complete (or release).
@@ -42,7 +41,7 @@ pub async fn check(request: HttpRequest, path: Path<String>, payload: Payload, s
 #[utoipa::path(post, path = "/v1/topics/{topic}/claims", tag = "questions", params(("topic" = String, Path,)), request_body = ClaimItem,
     responses((status = 200, body = AnswerBody), (status = "4XX", description = "a caller's mistake (problem+json)"), (status = 503, description = "cannot decide (problem+json)")))]
 pub async fn claim(request: HttpRequest, path: Path<String>, payload: Payload, service: Data<Service>) -> Result<HttpResponse, Problem> {
-    single::<ClaimItem>(&request, &path, payload, &service, Op::Claim, |parser, item| parser.claim(item)).await
+    single::<Claims>(&request, &path, payload, &service).await
 }
 
 /// Many checks of one topic, homes mixed; answers in request order.
@@ -55,16 +54,11 @@ pub async fn check_batch(
     service: Data<Service>,
 ) -> Result<HttpResponse, Problem> {
     let begun = Begun::new(&request, payload, &service).await?;
-    let batch: CheckBatch = body::parse(&begun.body, service.limits.json_depth)?;
-    let policy = begun.topic(&service, &path, batch.items.len()).await?;
-    let parser = begun.parser(&service, &policy, None);
-    let parse = |raw: &RawValue| {
-        let mut item: CheckItem = item(raw, service.limits.json_depth)?;
-        item.group = item.group.or_else(|| batch.group.clone());
-        item.window_ms = item.window_ms.or(batch.window_ms);
-        parser.check(&item)
-    };
-    let parsed = batch.items.iter().map(|raw| parse(raw)).collect();
+    let batch: CheckBatch<'_> = body::parse(&begun.body, service.limits.json_depth)?;
+    let items = body::parse_items::<CheckItem<'_>>(batch.items, service.limits.json_depth)?;
+    let policy = begun.topic(&service, &path, items.len()).await?;
+    let parser = Parser { group: batch.group.as_deref(), window: batch.window_ms, ..begun.parser(&service, &policy) };
+    let parsed = items.iter().map(|item| parser.check(item.as_ref().map_err(Problem::clone)?)).collect();
     Ok(begun.answer_batch(&service, &policy, Op::Check, batch.detail, parsed).await)
 }
 
@@ -78,26 +72,21 @@ pub async fn claim_batch(
     service: Data<Service>,
 ) -> Result<HttpResponse, Problem> {
     let begun = Begun::new(&request, payload, &service).await?;
-    let batch: ClaimBatch = body::parse(&begun.body, service.limits.json_depth)?;
-    let policy = begun.topic(&service, &path, batch.items.len()).await?;
-    let parser = begun.parser(&service, &policy, None);
-    let parse = |raw: &RawValue| {
-        let mut item: ClaimItem = item(raw, service.limits.json_depth)?;
-        if item.wait_ms.is_some() {
-            return Err(Problem::field("/wait_ms", "is for single claims"));
-        }
-        item.group = item.group.or_else(|| batch.group.clone());
-        item.owner = item.owner.or_else(|| batch.owner.clone());
-        item.window_ms = item.window_ms.or(batch.window_ms);
+    let batch: ClaimBatch<'_> = body::parse(&begun.body, service.limits.json_depth)?;
+    let mut items = body::parse_items::<ClaimItem<'_>>(batch.items, service.limits.json_depth)?;
+    let policy = begun.topic(&service, &path, items.len()).await?;
+    let parser = Parser { group: batch.group.as_deref(), window: batch.window_ms, ..begun.parser(&service, &policy) };
+    for item in items.iter_mut().flatten() {
+        item.owner = item.owner.take().or_else(|| batch.owner.clone());
         item.lease_ms = item.lease_ms.or(batch.lease_ms);
-        parser.claim(&item)
-    };
-    let parsed = batch.items.iter().map(|raw| parse(raw)).collect();
+    }
+    let parsed = items.iter().map(|item| match item {
+        Ok(item) if item.wait_ms.is_some() => Err(Problem::field("/wait_ms", "is for single claims")),
+        Ok(item) => parser.claim(item),
+        Err(problem) => Err(problem.clone()),
+    });
+    let parsed = parsed.collect();
     Ok(begun.answer_batch(&service, &policy, Op::Claim, batch.detail, parsed).await)
-}
-
-fn item<T: DeserializeOwned>(raw: &RawValue, depth: usize) -> Result<T, Problem> {
-    body::parse(raw.get().as_bytes(), depth)
 }
 
 /// A request whose caller and body are known.
@@ -126,8 +115,8 @@ impl Begun {
         service.topic(&self.caller, name).await
     }
 
-    fn parser<'a>(&self, service: &'a Service, policy: &'a TopicPolicy, header_key: Option<&'a str>) -> Parser<'a> {
-        Parser { ladder: &service.ladder, limits: &service.limits, policy, header_key }
+    fn parser<'a>(&self, service: &'a Service, policy: &'a TopicPolicy) -> Parser<'a> {
+        Parser { ladder: &service.ladder, limits: &service.limits, policy, header_key: None, group: None, window: None }
     }
 
     async fn answer_batch(
@@ -136,7 +125,7 @@ impl Begun {
         policy: &TopicPolicy,
         op: Op,
         detail: Detail,
-        parsed: Vec<Result<Question, Problem>>,
+        parsed: Vec<Result<Question<'_>, Problem>>,
     ) -> HttpResponse {
         let mut questions = Vec::with_capacity(parsed.len());
         let mut places: Vec<Result<usize, Problem>> = Vec::with_capacity(parsed.len());
@@ -149,10 +138,10 @@ impl Begun {
                 questions.len() - 1
             }));
         }
-        let queries: Vec<Query> = questions.iter().map(|q| q.query.clone()).collect();
+        let queries: Vec<&Query<'_>> = questions.iter().map(|q: &Question<'_>| &q.query).collect();
         let leaders = fold::leaders(&queries);
         let asking: Vec<usize> = (0..queries.len()).filter(|i| leaders[*i].is_none()).collect();
-        let asked: Vec<Query> = asking.iter().map(|i| queries[*i].clone()).collect();
+        let asked: Vec<&Query<'_>> = asking.iter().map(|i| queries[*i]).collect();
         let found = service.ladder.ask(&policy.topic, &asked, self.deadline).await;
         let mut answers: Vec<Option<Result<Answer, Refusal>>> = vec![None; queries.len()];
         for (i, answer) in asking.iter().zip(found) {
@@ -162,7 +151,7 @@ impl Begun {
             if let Some(leader) = leader
                 && let Some(found) = &answers[*leader]
             {
-                answers[i] = Some(found.as_ref().map(|a| fold::follow(a, &queries[i])).map_err(|refusal| *refusal));
+                answers[i] = Some(found.as_ref().map(|a| fold::follow(a, queries[i])).map_err(|refusal| *refusal));
             }
         }
         let decided = queries.iter().zip(&answers).filter_map(|(q, a)| a.as_ref().and_then(|a| a.as_ref().ok()).map(|a| (q.key.home(), a)));
@@ -201,7 +190,7 @@ impl Begun {
                         counts.undecided += 1;
                         let problem = service.refused(&self.caller, &policy.topic, *refusal);
                         service.decisions.count_undecided(&policy.topic, question.query.key.home(), op, problem.code);
-                        problem_item(&problem, Some(question.request_id.as_str()))
+                        problem_item(&problem, Some(question.query.request.text().as_str()))
                     }
                     None => problem_item(&Problem::new(Code::Internal, "no answer was given"), None),
                 }
@@ -221,7 +210,7 @@ fn count(counts: &mut Counts, verdict: Verdict) {
 }
 
 /// An item's problem, with the request id to repeat it with.
-fn problem_item(problem: &Problem, request_id: Option<&str>) -> BatchItem {
+fn problem_item(problem: &Problem, request_id: Option<&str>) -> BatchItem<'static> {
     let mut problem = problem.to_json();
     if let (Value::Object(members), Some(id)) = (&mut problem, request_id) {
         members.insert("request_id".into(), id.into());
@@ -229,21 +218,45 @@ fn problem_item(problem: &Problem, request_id: Option<&str>) -> BatchItem {
     BatchItem::Problem { problem }
 }
 
-async fn single<T: DeserializeOwned>(
-    request: &HttpRequest,
-    path: &str,
-    payload: Payload,
-    service: &Service,
-    op: Op,
-    parse: impl FnOnce(&Parser<'_>, &T) -> Result<Question, Problem>,
-) -> Result<HttpResponse, Problem> {
+/// A kind of single question: how its item is read.
+trait Kind {
+    const OP: Op;
+    type Item<'a>: Deserialize<'a>;
+    fn question<'i, 'b: 'i>(parser: &'i Parser<'i>, item: &'i Self::Item<'b>) -> Result<Question<'i>, Problem>;
+}
+
+struct Checks;
+
+impl Kind for Checks {
+    const OP: Op = Op::Check;
+    type Item<'a> = CheckItem<'a>;
+
+    fn question<'i, 'b: 'i>(parser: &'i Parser<'i>, item: &'i CheckItem<'b>) -> Result<Question<'i>, Problem> {
+        parser.check(item)
+    }
+}
+
+struct Claims;
+
+impl Kind for Claims {
+    const OP: Op = Op::Claim;
+    type Item<'a> = ClaimItem<'a>;
+
+    fn question<'i, 'b: 'i>(parser: &'i Parser<'i>, item: &'i ClaimItem<'b>) -> Result<Question<'i>, Problem> {
+        parser.claim(item)
+    }
+}
+
+async fn single<K: Kind>(request: &HttpRequest, path: &str, payload: Payload, service: &Service) -> Result<HttpResponse, Problem> {
     let begun = Begun::new(request, payload, service).await?;
-    let item: T = body::parse(&begun.body, service.limits.json_depth)?;
+    let item: K::Item<'_> = body::parse(&begun.body, service.limits.json_depth)?;
     let key = request.headers().get("idempotency-key").map(|v| std::str::from_utf8(v.as_bytes()));
     let key = key.transpose().map_err(|_| Problem::new(Code::InvalidField, "the header Idempotency-Key is not UTF-8"))?;
     let key = key.map(header_key).transpose()?;
     let policy = begun.topic(service, path, 1).await?;
-    let question = parse(&begun.parser(service, &policy, key.as_deref()), &item)?;
+    let parser = Parser { header_key: key.as_deref(), ..begun.parser(service, &policy) };
+    let question = K::question(&parser, &item)?;
+    let op = K::OP;
     let home = question.query.key.home();
     // A caller's own deadline ends its waiting too; the service's default does not.
     let until = service.own_deadline_of(request)?.map(|own| begun.at + own);
@@ -256,7 +269,7 @@ async fn single<T: DeserializeOwned>(
         Err(refusal) => {
             let problem = service.refused(&begun.caller, &policy.topic, refusal);
             service.decisions.count_undecided(&policy.topic, home, op, problem.code);
-            Err(problem.with("request_id", question.request_id.as_str()))
+            Err(problem.with("request_id", question.query.request.text().as_str()))
         }
     }
 }
@@ -265,13 +278,12 @@ async fn single<T: DeserializeOwned>(
 async fn ask_waiting(
     service: &Service,
     policy: &TopicPolicy,
-    question: &Question,
+    question: &Question<'_>,
     deadline: Instant,
     own: Option<Instant>,
 ) -> Result<Answer, Refusal> {
     let ask = async |deadline| {
-        let queries = std::slice::from_ref(&question.query);
-        service.ladder.ask(&policy.topic, queries, deadline).await.pop().expect("one question, one answer")
+        service.ladder.ask(&policy.topic, &[&question.query], deadline).await.pop().expect("one question, one answer")
     };
     let until = Instant::now() + Duration::from_millis(question.wait_ms);
     let until = own.map_or(until, |own| own.min(until));
@@ -291,18 +303,18 @@ async fn ask_waiting(
     }
 }
 
-fn shape(service: &Service, policy: &TopicPolicy, answer: &Answer, question: &Question) -> AnswerBody {
+fn shape<'a>(service: &'a Service, policy: &TopicPolicy, answer: &'a Answer, question: &'a Question<'_>) -> AnswerBody<'a> {
     let query = &question.query;
     let home: HomeId = query.key.home();
     let asked = Asked {
         claim: query.claim,
         key: query.key.as_str(),
-        request_id: question.request_id.as_str(),
+        request_id: question.query.request.text(),
         home: &service.ladder.table().get(home).name,
         served_by: &service.instance,
         lease_asked_ms: query.lease_ms.unwrap_or(policy.lease_ms),
     };
-    let mut body = AnswerBody::new(answer, &asked);
+    let mut body = AnswerBody::new(answer, asked);
     if query.claim && answer.verdict == Verdict::First {
         let token = ClaimToken { home, topic: policy.topic.clone(), digest: answer.digest, fence: answer.record.fence };
         body.claim_token = Some(token.to_text(service.ladder.secret(), service.ladder.table()));

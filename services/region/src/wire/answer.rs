@@ -1,7 +1,7 @@
 //! Answers to checks and claims.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use dedup_core::{FOREVER_MS, StoredResult, Verdict};
+use dedup_core::{FOREVER_MS, RequestId, StoredResult, Verdict};
 use dedup_store::{Answer, Previous};
 use serde::Serialize;
 use serde_json::Value;
@@ -12,7 +12,7 @@ use super::time_text;
 
 /// A verdict with what belongs to it. Members that do not apply are absent.
 #[derive(Debug, Default, Serialize, ToSchema)]
-pub struct AnswerBody {
+pub struct AnswerBody<'a> {
     /// `first`, `duplicate`, `in_progress` or `mismatch`.
     #[schema(example = "first")]
     pub verdict: &'static str,
@@ -24,11 +24,11 @@ pub struct AnswerBody {
     /// Where the answer was found: `local`, `hot`, `warm`.
     pub tier: &'static str,
     /// Home of the key.
-    pub home_region: String,
+    pub home_region: &'a str,
     /// Instance that answers.
-    pub served_by: String,
+    pub served_by: &'a str,
     /// The full key.
-    pub key: String,
+    pub key: &'a str,
     /// Request id, the caller's or made by the service: repeat the call with it if this reply is lost.
     pub request_id: String,
     /// In a batch: the lower item with the same key, whose duplicate this one is.
@@ -45,7 +45,7 @@ pub struct AnswerBody {
     pub attempt: Option<i32>,
     /// Who is at it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub owner: Option<String>,
+    pub owner: Option<&'a str>,
     /// End of the lease, home time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_expires_at: Option<String>,
@@ -131,25 +131,25 @@ impl ResultBody {
 pub struct Asked<'a> {
     pub claim: bool,
     pub key: &'a str,
-    pub request_id: &'a str,
+    pub request_id: RequestId,
     pub home: &'a str,
     pub served_by: &'a str,
     pub lease_asked_ms: i64,
 }
 
-impl AnswerBody {
+impl<'a> AnswerBody<'a> {
     /// Shapes an answer; the claim token, which needs the secret, is put in by the caller.
-    pub fn new(answer: &Answer, asked: &Asked<'_>) -> Self {
+    pub fn new(answer: &'a Answer, asked: Asked<'a>) -> Self {
         let record = &answer.record;
         let lease_left = || (record.ends_ms - answer.at_ms).max(0);
         let mut body = Self {
             verdict: answer.verdict.as_str(),
             certainty: "exact",
             tier: answer.tier.as_str(),
-            home_region: asked.home.to_owned(),
-            served_by: asked.served_by.to_owned(),
-            key: asked.key.to_owned(),
-            request_id: asked.request_id.to_owned(),
+            home_region: asked.home,
+            served_by: asked.served_by,
+            key: asked.key,
+            request_id: asked.request_id.into_string(),
             first_seen_at: time_text(record.first_seen_ms),
             ..Self::default()
         };
@@ -181,7 +181,7 @@ impl AnswerBody {
                 }
             }
             Verdict::InProgress => {
-                body.owner = answer.owner.as_deref().map(str::to_owned);
+                body.owner = answer.owner.as_deref();
                 body.fingerprint_checked = Some(answer.fingerprint_checked);
                 body.lease_ms_left = Some(lease_left());
                 body.retry_after_ms = Some(lease_left().clamp(1, 1000));
@@ -235,9 +235,9 @@ fn is_zero(n: &usize) -> bool {
 /// One item's answer.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(untagged)]
-pub enum BatchItem {
+pub enum BatchItem<'a> {
     /// Everything a single call would say.
-    Full(Box<AnswerBody>),
+    Full(Box<AnswerBody<'a>>),
     /// With `detail: verdict`.
     Verdict {
         /// The verdict.
@@ -253,9 +253,9 @@ pub enum BatchItem {
 
 /// Answers of a batch, in request order: each a verdict or `{"problem": …}`.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct BatchBody {
+pub struct BatchBody<'a> {
     /// One per item.
-    pub results: Vec<BatchItem>,
+    pub results: Vec<BatchItem<'a>>,
     /// How many of which.
     pub counts: Counts,
 }

@@ -1,5 +1,7 @@
 //! Checks and claims as callers send them.
 
+use std::borrow::Cow;
+
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -52,6 +54,40 @@ impl<'de> Deserialize<'de> for WindowWord {
     }
 }
 
+/// A text of the request, borrowed from its body where it has no escapes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Text<'a>(pub Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Texts;
+        impl<'de> Visitor<'de> for Texts {
+            type Value = Text<'de>;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a string")
+            }
+
+            fn visit_borrowed_str<E: Error>(self, v: &'de str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Borrowed(v)))
+            }
+
+            fn visit_str<E: Error>(self, v: &str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Owned(v.to_owned())))
+            }
+        }
+        deserializer.deserialize_str(Texts)
+    }
+}
+
+impl std::ops::Deref for Text<'_> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
 /// How much a batch answers for each item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -66,16 +102,23 @@ pub enum Detail {
 /// A one-shot check.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct CheckItem {
+pub struct CheckItem<'a> {
     /// `<region>:<rest>`, 1–512 bytes of UTF-8. May be given by the header `Idempotency-Key` instead.
-    #[schema(example = "eu:order-123")]
-    pub key: Option<String>,
+    #[serde(borrow)]
+    #[schema(value_type = Option<String>, example = "eu:order-123")]
+    pub key: Option<Text<'a>>,
     /// Consumer group, 1–255 bytes; `default` if absent.
-    pub group: Option<String>,
+    #[serde(borrow)]
+    #[schema(value_type = Option<String>)]
+    pub group: Option<Text<'a>>,
     /// Random id of this attempt: repeat the very same call with it after a lost reply. Made by the service if absent.
-    pub request_id: Option<String>,
+    #[serde(borrow)]
+    #[schema(value_type = Option<String>)]
+    pub request_id: Option<Text<'a>>,
     /// Digest of the payload, 1–128 printable ASCII characters; another one under the same key is a `mismatch`.
-    pub fingerprint: Option<String>,
+    #[serde(borrow)]
+    #[schema(value_type = Option<String>)]
+    pub fingerprint: Option<Text<'a>>,
     /// How long the key is remembered; the topic's window if absent.
     pub window_ms: Option<WindowWord>,
 }
@@ -83,18 +126,27 @@ pub struct CheckItem {
 /// A claim.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct ClaimItem {
+pub struct ClaimItem<'a> {
     /// `<region>:<rest>`, 1–512 bytes of UTF-8. May be given by the header `Idempotency-Key` instead.
-    #[schema(example = "eu:acme/idem-8e03")]
-    pub key: Option<String>,
+    #[serde(borrow)]
+    #[schema(value_type = Option<String>, example = "eu:acme/idem-8e03")]
+    pub key: Option<Text<'a>>,
     /// Consumer group, 1–255 bytes; `default` if absent.
-    pub group: Option<String>,
+    #[serde(borrow)]
+    #[schema(value_type = Option<String>)]
+    pub group: Option<Text<'a>>,
     /// Random id of this attempt: repeat the very same call with it after a lost reply. Made by the service if absent.
-    pub request_id: Option<String>,
+    #[serde(borrow)]
+    #[schema(value_type = Option<String>)]
+    pub request_id: Option<Text<'a>>,
     /// Digest of the payload, 1–128 printable ASCII characters; another one under the same key is a `mismatch`.
-    pub fingerprint: Option<String>,
+    #[serde(borrow)]
+    #[schema(value_type = Option<String>)]
+    pub fingerprint: Option<Text<'a>>,
     /// Who claims, at most 128 bytes; shown to others and to the next owner.
-    pub owner: Option<String>,
+    #[serde(borrow)]
+    #[schema(value_type = Option<String>)]
+    pub owner: Option<Text<'a>>,
     /// How long the key is remembered; the topic's window if absent.
     pub window_ms: Option<WindowWord>,
     /// How long the work may take before somebody else may take over; the topic's lease if absent.
@@ -107,27 +159,34 @@ pub struct ClaimItem {
 /// Many checks of one topic.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct CheckBatch {
+pub struct CheckBatch<'a> {
     /// For items without one.
-    pub group: Option<String>,
+    #[serde(borrow)]
+    #[schema(value_type = Option<String>)]
+    pub group: Option<Text<'a>>,
     /// For items without one.
     pub window_ms: Option<WindowWord>,
     /// `full` (default) or `verdict`.
     #[serde(default)]
     pub detail: Detail,
     /// At most 1,000. Parsed one by one: a bad item is that item's problem.
+    #[serde(borrow)]
     #[schema(value_type = Vec<CheckItem>)]
-    pub items: Vec<Box<RawValue>>,
+    pub items: &'a RawValue,
 }
 
 /// Many claims of one topic.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct ClaimBatch {
+pub struct ClaimBatch<'a> {
     /// For items without one.
-    pub group: Option<String>,
+    #[serde(borrow)]
+    #[schema(value_type = Option<String>)]
+    pub group: Option<Text<'a>>,
     /// For items without one.
-    pub owner: Option<String>,
+    #[serde(borrow)]
+    #[schema(value_type = Option<String>)]
+    pub owner: Option<Text<'a>>,
     /// For items without one.
     pub window_ms: Option<WindowWord>,
     /// For items without one.
@@ -136,6 +195,7 @@ pub struct ClaimBatch {
     #[serde(default)]
     pub detail: Detail,
     /// At most 1,000. Parsed one by one: a bad item is that item's problem.
+    #[serde(borrow)]
     #[schema(value_type = Vec<ClaimItem>)]
-    pub items: Vec<Box<RawValue>>,
+    pub items: &'a RawValue,
 }

@@ -62,7 +62,7 @@ pub struct HomeHealth {
 /// A topic as one home has it.
 #[derive(Debug, Clone)]
 pub struct TopicCopy {
-    pub(crate) row: TopicRow,
+    pub(crate) row: Arc<TopicRow>,
     /// Its policy, shared with every question.
     pub policy: Arc<TopicPolicy>,
 }
@@ -226,7 +226,7 @@ impl Home {
 
     fn set_topics(&self, rows: Vec<TopicRow>) {
         let copies =
-            rows.into_iter().map(|row| (row.policy.topic.clone(), TopicCopy { policy: Arc::new(row.policy.clone()), row })).collect();
+            rows.into_iter().map(|row| (row.policy.topic.clone(), TopicCopy { policy: Arc::new(row.policy.clone()), row: Arc::new(row) })).collect();
         self.topics.store(Arc::new(copies));
         self.topics_loaded.store(true, Ordering::Release);
     }
