@@ -57,6 +57,18 @@ fn malformed_bodies_are_refused_and_named() {
         }
         let unknown = check(&url, &t, json!({"key": "xx:k"})).await.fails(422, "unknown-region");
         assert_eq!(unknown.body["known"], json!(["eu", "us"]));
+        // An array of the fields in order is no object, alone, in a batch, or nested.
+        send(br#"["eu:a",null,null,null,null]"#.to_vec()).await.fails(400, "malformed-request");
+        let batch = post(&url, &format!("{path}/batch"), json!({"items": [["eu:a", null, null, null, null], {"key": "eu:b"}]})).await;
+        assert_eq!(batch.body["results"][0]["problem"]["code"], json!("malformed-request"));
+        assert_eq!(batch.body["results"][1]["verdict"], json!("first"));
+        for field in [json!({"group": "\u{1}"}), json!({"window_ms": 5})] {
+            let mut body = json!({"items": [{"key": "eu:c"}]});
+            body.as_object_mut().unwrap().extend(field.as_object().unwrap().clone());
+            let refused = post(&url, &format!("{path}/batch"), body).await;
+            assert!(refused.status == 400 || refused.status == 422, "what is common to a batch is the request's mistake: {refused:?}");
+        }
+        post(&url, &format!("{path}/batch"), json!({"items": 7})).await.fails(400, "invalid-field");
         // None of all this left anything behind.
         check(&url, &t, json!({"key": "eu:a"})).await.is("first");
     });
@@ -84,6 +96,7 @@ fn fields_of_claims_and_ends_are_checked() {
             (json!({"outcome": "succeeded"}), "/claim_token"),
             (json!({"claim_token": token}), "/outcome"),
             (json!({"claim_token": token, "outcome": "maybe"}), "/outcome"),
+            (json!({"claim_token": token, "outcome": null}), "/outcome"),
             (json!({"claim_token": "dc1.x", "outcome": "succeeded"}), "/claim_token"),
             (json!({"claim_token": token, "outcome": "succeeded", "result": {"status": 99}}), "/result/status"),
             (json!({"claim_token": token, "outcome": "succeeded", "result": {"body_base64": "***"}}), "/result/body_base64"),
@@ -109,11 +122,14 @@ fn requests_that_miss_the_api_get_problems_too() {
         let url = url("eu", 1).await;
         let t = topic(&url, "paths").await;
         get(&url, "/nowhere").await.fails(404, "not-found");
-        get(&url, &format!("/v1/topics/{t}/checks")).await.fails(405, "method-not-allowed");
+        let refused = get(&url, &format!("/v1/topics/{t}/checks")).await.fails(405, "method-not-allowed");
+        assert_eq!(refused.body["allow"], json!("POST"));
         check(&url, "no-such-topic", json!({"key": "eu:k"})).await.fails(404, "topic-not-found");
         check(&url, "bad%20name", json!({"key": "eu:k"})).await.fails(400, "invalid-field");
         let path = format!("/v1/topics/{t}/checks");
-        with_media(&url, &path, "text/plain").await.fails(415, "unsupported-media-type");
+        for media in ["text/plain", "application/x-www-form-urlencoded", "application/problem+json", ""] {
+            with_media(&url, &path, media).await.fails(415, "unsupported-media-type");
+        }
         let header = |h: &'static [(&'static str, &'static str)], body: &'static str| {
             let (url, path) = (&url, &path);
             async move { call(Method::POST, url, path, Some(body.as_bytes().to_vec()), h).await.unwrap() }
@@ -258,7 +274,7 @@ fn broken_http_is_refused_and_harms_nobody() {
             raw(b"GARBAGE\r\n\r\n".to_vec()),
             raw(format!("{head}transfer-encoding: chunked\r\ncontent-length: 3\r\n\r\n").into_bytes()),
             raw(head.clone().into_bytes()),
-            raw(format!("{head}content-length: 50\r\n\r\n{{").into_bytes()),
+            raw(format!("{head}content-type: application/json\r\ncontent-length: 50\r\n\r\n{{").into_bytes()),
         );
         assert!(large_head.starts_with("HTTP/1.1 431"), "{large_head}");
         assert!(long_path.starts_with("HTTP/1.1 431"), "{long_path}");

@@ -92,7 +92,7 @@ async fn run(config: Config, ready_file: Option<PathBuf>) -> Result<i32, ServeEr
     if let Some(file) = ready_file {
         write_ready(&file, &addrs)?;
     }
-    tracing::info!(listen = %addrs.0, admin = ?addrs.1, "listening");
+    tracing::info!(listen = %addrs.0, admin = addrs.1.map(|a| a.to_string()), "listening");
     tokio::spawn(become_ready(service.clone(), stop.clone()));
     let handle = server.handle();
     let drain = Duration::from_millis(config.process.drain_ms);
@@ -134,7 +134,9 @@ async fn own_secret(config: &Config, stop: &CancellationToken) -> Result<Option<
             }
             // With the secret at hand the service starts all the same and answers for the other homes.
             Err(_) if configured.is_some() => return Ok(configured),
-            Err(error) => tracing::warn!(home = %home.name, error = %error, "waiting for the own home, which keeps the secret"),
+            Err(error) => {
+                tracing::warn!(home = %home.name, error = &error as &dyn std::error::Error, "waiting for the own home, which keeps the secret")
+            }
         }
         tokio::select! {
             () = tokio::time::sleep(Duration::from_secs(1)) => {}
@@ -249,6 +251,8 @@ fn bind(config: &Config, service: &Data<Service>, addr: SocketAddr, what: Paths)
     .workers(workers)
     .max_connections((config.limits.open_connections / workers).max(1))
     .client_request_timeout(Duration::from_millis(config.limits.header_timeout_ms))
+    // Longer than the idle time of common clients and balancers, so that they close first.
+    .keep_alive(Duration::from_secs(75))
     .client_disconnect_timeout(Duration::from_secs(1))
     .shutdown_timeout(config.process.shutdown_grace_ms.div_ceil(1000))
     .tcp_nodelay(true)
@@ -273,39 +277,39 @@ fn meta(c: &mut ServiceConfig) {
 
 /// The route table.
 fn routes(c: &mut ServiceConfig) {
-    let mut at = |path: &str, route: actix_web::Route| {
-        c.service(web::resource(path).route(route).default_service(web::to(method_not_allowed)));
+    let mut at = |path: &str, allow: &'static str, route: actix_web::Route| {
+        c.service(web::resource(path).route(route).default_service(web::to(move || method_not_allowed(allow))));
     };
-    at("/v1/topics/{topic}/checks", web::post().to(api::check));
-    at("/v1/topics/{topic}/checks/batch", web::post().to(api::check_batch));
-    at("/v1/topics/{topic}/claims", web::post().to(api::claim));
-    at("/v1/topics/{topic}/claims/batch", web::post().to(api::claim_batch));
-    at("/v1/claims/complete", web::post().to(api::complete));
-    at("/v1/claims/complete/batch", web::post().to(api::complete_batch));
-    at("/v1/claims/release", web::post().to(api::release));
-    at("/v1/claims/release/batch", web::post().to(api::release_batch));
-    at("/v1/claims/extend", web::post().to(api::extend));
-    at("/v1/claims/extend/batch", web::post().to(api::extend_batch));
-    at("/v1/topics/{topic}/records/lookup", web::post().to(api::lookup));
-    at("/v1/topics/{topic}/records/forget", web::post().to(api::forget));
-    at("/v1/topics", web::get().to(api::list));
-    at("/v1/regions", web::get().to(api::regions));
-    at("/openapi.json", web::get().to(api::openapi));
-    at("/docs", web::get().to(api::docs));
-    at("/problems", web::get().to(api::problems));
-    at("/problems/{code}", web::get().to(api::problem));
+    at("/v1/topics/{topic}/checks", "POST", web::post().to(api::check));
+    at("/v1/topics/{topic}/checks/batch", "POST", web::post().to(api::check_batch));
+    at("/v1/topics/{topic}/claims", "POST", web::post().to(api::claim));
+    at("/v1/topics/{topic}/claims/batch", "POST", web::post().to(api::claim_batch));
+    at("/v1/claims/complete", "POST", web::post().to(api::complete));
+    at("/v1/claims/complete/batch", "POST", web::post().to(api::complete_batch));
+    at("/v1/claims/release", "POST", web::post().to(api::release));
+    at("/v1/claims/release/batch", "POST", web::post().to(api::release_batch));
+    at("/v1/claims/extend", "POST", web::post().to(api::extend));
+    at("/v1/claims/extend/batch", "POST", web::post().to(api::extend_batch));
+    at("/v1/topics/{topic}/records/lookup", "POST", web::post().to(api::lookup));
+    at("/v1/topics/{topic}/records/forget", "POST", web::post().to(api::forget));
+    at("/v1/topics", "GET", web::get().to(api::list));
+    at("/v1/regions", "GET", web::get().to(api::regions));
+    at("/openapi.json", "GET", web::get().to(api::openapi));
+    at("/docs", "GET", web::get().to(api::docs));
+    at("/problems", "GET", web::get().to(api::problems));
+    at("/problems/{code}", "GET", web::get().to(api::problem));
     c.service(
         web::resource("/v1/topics/{topic}")
             .route(web::put().to(api::put))
             .route(web::get().to(api::get))
             .route(web::delete().to(api::delete))
-            .default_service(web::to(method_not_allowed)),
+            .default_service(web::to(|| method_not_allowed("GET, PUT, DELETE"))),
     );
     c.service(utoipa_swagger_ui::SwaggerUi::new("/docs/{_:.*}").url("/docs/openapi.json", document()));
 }
 
-async fn method_not_allowed() -> Result<actix_web::HttpResponse, Problem> {
-    Err(Problem::new(Code::MethodNotAllowed, "this path does not take this method; see /docs"))
+async fn method_not_allowed(allow: &'static str) -> Result<actix_web::HttpResponse, Problem> {
+    Err(Problem::new(Code::MethodNotAllowed, "this path does not take this method; see /docs").with("allow", allow))
 }
 
 fn write_ready(file: &std::path::Path, addrs: &Addrs) -> Result<(), std::io::Error> {

@@ -73,7 +73,7 @@ until_gone 200 postgres redis
 
 # A postmaster that was killed (and not started again) left the System V segment that guards its data folder.
 set +f
-for lock in "$dir"/*/postgres/postmaster.pid; do
+for lock in "$dir"/*/postgres/postmaster.pid "$dir"/postmaster.pid "$dir"/*/postmaster.pid; do
     [ -f "$lock" ] && ipcrm -m "$(sed -n '7s/.* //p' "$lock")"
 done
 for _ in 1 2 3 4 5 6 7 8 9 10; do

@@ -30,7 +30,7 @@ pub async fn set_nx(world: &World, pipeline: usize, seconds: u64) -> anyhow::Res
 /// Rows per second of `INSERT … ON CONFLICT DO NOTHING` of new text keys by 64 clients, one a transaction, prepared.
 pub async fn insert(world: &World, seconds: u64) -> anyhow::Result<f64> {
     let script = world_file("insert.sql");
-    let sql = "\\set a random(1, 1000000000)\n\\set b random(1, 1000000000)\nINSERT INTO peer VALUES ('eu:order-' || :a::text || '-' || :b::text) ON CONFLICT DO NOTHING;\n";
+    let sql = "\\set a random(1, 1000000000)\n\\set b random(1, 1000000000)\nINSERT INTO peer VALUES ('eu_order-' || :a::text || '-' || :b::text) ON CONFLICT DO NOTHING;\n";
     std::fs::write(&script, sql)?;
     let postgres = &world.region().postgres;
     let mut command = Command::new(pgbench());

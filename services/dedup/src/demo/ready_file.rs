@@ -16,7 +16,7 @@ impl ReadyFile {
         let text = format!("{:#}\n", describe(testbed));
         let mut temporary = path.as_os_str().to_owned();
         temporary.push(format!(".{}", std::process::id()));
-        std::fs::write(&temporary, text)
+        private(temporary.as_ref(), &text)
             .and_then(|()| std::fs::rename(&temporary, path))
             .with_context(|| format!("cannot write {}", path.display()))?;
         Ok(Self(path.to_owned()))
@@ -49,4 +49,12 @@ fn region(region: &Region) -> Value {
         },
         "instances": region.instances.iter().map(instance).collect::<Vec<_>>(),
     })
+}
+
+/// Writes a file that only its owner reads: it holds passwords.
+fn private(path: &Path, text: &str) -> std::io::Result<()> {
+    use std::io::Write;
+    use std::os::unix::fs::OpenOptionsExt;
+    std::fs::remove_file(path).ok();
+    std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?.write_all(text.as_bytes())
 }

@@ -81,10 +81,11 @@ impl End for CompleteRequest {
             OutcomeWord::Succeeded => Outcome::Succeeded,
             OutcomeWord::Failed => Outcome::Failed,
         };
-        let whole = self.result.as_ref().map(stored_result).transpose()?;
+        let whole = self.result.as_ref().map(|r| stored_result(&r.0)).transpose()?;
         let result_hash = whole.as_ref().map(StoredResult::hash);
         let result = whole.map(|mut result| {
-            let bytes = result.body.as_ref().map_or(0, Vec::len) + result.headers.len() + result.media_type.as_ref().map_or(0, String::len);
+            let headers: usize = self.result.as_ref().map_or(0, |r| r.0.headers.iter().map(|(k, v)| k.len() + v.len()).sum());
+            let bytes = result.body.as_ref().map_or(0, Vec::len) + headers + result.media_type.as_ref().map_or(0, String::len);
             if bytes > limits.result_bytes {
                 // At most once wins over replay: the record is done all the same.
                 result = StoredResult { status: result.status, media_type: None, headers: "{}".into(), body: None, omitted: true };

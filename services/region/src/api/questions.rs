@@ -14,10 +14,10 @@ use super::ok;
 use crate::auth::Caller;
 use crate::body;
 use crate::fold;
-use crate::parse::{Parser, Question, header_key};
+use crate::parse::{Parser, Question, header_key, parse_group, parse_window};
 use crate::problem::{Code, Problem};
-use crate::service::Service;
-use crate::wire::{AnswerBody, Asked, BatchBody, BatchItem, CheckBatch, CheckItem, ClaimBatch, ClaimItem, Counts, Detail};
+use crate::service::{Phase, Service};
+use crate::wire::{AnswerBody, Asked, BatchBody, BatchItem, CheckBatch, CheckItem, ClaimBatch, ClaimItem, Counts, Detail, WindowWord};
 
 /// Stored results of one batch answer, in sum; beyond that `result_omitted`.
 const BATCH_RESULT_BYTES: usize = 1 << 20;
@@ -57,7 +57,7 @@ pub async fn check_batch(
     let batch: CheckBatch<'_> = body::parse(&begun.body, service.limits.json_depth)?;
     let items = body::parse_items::<CheckItem<'_>>(batch.items, service.limits.json_depth)?;
     let policy = begun.topic(&service, &path, items.len()).await?;
-    let parser = Parser { group: batch.group.as_deref(), window: batch.window_ms, ..begun.parser(&service, &policy) };
+    let parser = begun.batch_parser(&request, &service, &policy, batch.group.as_deref(), batch.window_ms)?;
     let parsed = items.iter().map(|item| parser.check(item.as_ref().map_err(Problem::clone)?)).collect();
     Ok(begun.answer_batch(&service, &policy, Op::Check, batch.detail, parsed).await)
 }
@@ -75,7 +75,7 @@ pub async fn claim_batch(
     let batch: ClaimBatch<'_> = body::parse(&begun.body, service.limits.json_depth)?;
     let mut items = body::parse_items::<ClaimItem<'_>>(batch.items, service.limits.json_depth)?;
     let policy = begun.topic(&service, &path, items.len()).await?;
-    let parser = Parser { group: batch.group.as_deref(), window: batch.window_ms, ..begun.parser(&service, &policy) };
+    let parser = begun.batch_parser(&request, &service, &policy, batch.group.as_deref(), batch.window_ms)?;
     for item in items.iter_mut().flatten() {
         item.owner = item.owner.take().or_else(|| batch.owner.clone());
         item.lease_ms = item.lease_ms.or(batch.lease_ms);
@@ -117,6 +117,23 @@ impl Begun {
 
     fn parser<'a>(&self, service: &'a Service, policy: &'a TopicPolicy) -> Parser<'a> {
         Parser { ladder: &service.ladder, limits: &service.limits, policy, header_key: None, group: None, window: None }
+    }
+
+    /// The parser of a batch: what is common to its items is checked once, as the request's own mistake.
+    fn batch_parser<'a>(
+        &self,
+        request: &HttpRequest,
+        service: &'a Service,
+        policy: &'a TopicPolicy,
+        group: Option<&'a str>,
+        window: Option<WindowWord>,
+    ) -> Result<Parser<'a>, Problem> {
+        if request.headers().contains_key("idempotency-key") {
+            return Err(Problem::new(Code::InvalidField, "the header Idempotency-Key is for single calls; name the keys in the items"));
+        }
+        parse_group(group)?;
+        window.map(|w| parse_window(w, &service.limits)).transpose()?;
+        Ok(Parser { group, window, ..self.parser(service, policy) })
     }
 
     async fn answer_batch(
@@ -250,6 +267,9 @@ impl Kind for Claims {
 async fn single<K: Kind>(request: &HttpRequest, path: &str, payload: Payload, service: &Service) -> Result<HttpResponse, Problem> {
     let begun = Begun::new(request, payload, service).await?;
     let item: K::Item<'_> = body::parse(&begun.body, service.limits.json_depth)?;
+    if request.headers().get_all("idempotency-key").count() > 1 {
+        return Err(Problem::new(Code::InvalidField, "there is more than one header Idempotency-Key"));
+    }
     let key = request.headers().get("idempotency-key").map(|v| std::str::from_utf8(v.as_bytes()));
     let key = key.transpose().map_err(|_| Problem::new(Code::InvalidField, "the header Idempotency-Key is not UTF-8"))?;
     let key = key.map(header_key).transpose()?;
@@ -282,15 +302,14 @@ async fn ask_waiting(
     deadline: Instant,
     own: Option<Instant>,
 ) -> Result<Answer, Refusal> {
-    let ask = async |deadline| {
-        service.ladder.ask(&policy.topic, &[&question.query], deadline).await.pop().expect("one question, one answer")
-    };
+    let ask =
+        async |deadline| service.ladder.ask(&policy.topic, &[&question.query], deadline).await.pop().expect("one question, one answer");
     let until = Instant::now() + Duration::from_millis(question.wait_ms);
     let until = own.map_or(until, |own| own.min(until));
     let mut answer = ask(deadline).await?;
     loop {
         let left = until.saturating_duration_since(Instant::now());
-        if answer.verdict != Verdict::InProgress || left < WAIT_LEAST {
+        if answer.verdict != Verdict::InProgress || left < WAIT_LEAST || service.phase() == Phase::Draining {
             return Ok(answer);
         }
         let lease = Duration::from_millis(u64::try_from(answer.record.ends_ms - answer.at_ms).unwrap_or(0));

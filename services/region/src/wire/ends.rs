@@ -7,6 +7,8 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
+use crate::body::Object;
+
 /// How the work ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -43,7 +45,8 @@ pub struct CompleteRequest {
     /// How it ended.
     pub outcome: OutcomeWord,
     /// What duplicates get back.
-    pub result: Option<ResultRequest>,
+    #[schema(value_type = Option<ResultRequest>)]
+    pub result: Option<Object<ResultRequest>>,
 }
 
 /// Gives a claim back: the next claim is `first` at once.

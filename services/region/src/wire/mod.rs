@@ -24,7 +24,9 @@ pub fn time_text(ms: i64) -> Option<String> {
     let (year, month, day) = civil(days);
     let (hour, minute, second, milli) = (of_day / 3_600_000, of_day / 60_000 % 60, of_day / 1000 % 60, of_day % 1000);
     let mut text = *b"0000-00-00T00:00:00.000Z";
-    for (at, width, mut value) in [(0, 4, year), (5, 2, month), (8, 2, day), (11, 2, hour), (14, 2, minute), (17, 2, second), (20, 3, milli)] {
+    for (at, width, mut value) in
+        [(0, 4, year), (5, 2, month), (8, 2, day), (11, 2, hour), (14, 2, minute), (17, 2, second), (20, 3, milli)]
+    {
         for digit in text[at..at + width].iter_mut().rev() {
             *digit = b'0' + u8::try_from(value.rem_euclid(10)).unwrap_or(0);
             value /= 10;

@@ -225,8 +225,10 @@ impl Home {
     }
 
     fn set_topics(&self, rows: Vec<TopicRow>) {
-        let copies =
-            rows.into_iter().map(|row| (row.policy.topic.clone(), TopicCopy { policy: Arc::new(row.policy.clone()), row: Arc::new(row) })).collect();
+        let copies = rows
+            .into_iter()
+            .map(|row| (row.policy.topic.clone(), TopicCopy { policy: Arc::new(row.policy.clone()), row: Arc::new(row) }))
+            .collect();
         self.topics.store(Arc::new(copies));
         self.topics_loaded.store(true, Ordering::Release);
     }
