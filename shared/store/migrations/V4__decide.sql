@@ -210,31 +210,50 @@ CREATE FUNCTION dedup.decide_v1(p_home uuid, p_secret bytea, p_not_after bigint,
   LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
-  v_layout  record;
-  v_ids     int[];
-  v_windows bigint[];
-  v_leases  bigint[];
-  v_keep    text[];
-  v_asks    dedup.ask[];
-  v_facts   dedup.fact[];
-  v_prev    jsonb;
-  v_owners  jsonb;
-  v_fence   bigint;
+  v_layout   record;
+  v_timeline int := 0;
+  v_ids      int[];
+  v_windows  bigint[];
+  v_leases   bigint[];
+  v_keep     text[];
+  v_asks     dedup.ask[];
+  v_facts    dedup.fact[];
+  v_prev     jsonb;
+  v_owners   jsonb;
+  v_fence    bigint;
+  v_granted  boolean;
+  v_open     boolean;
+  v_results  boolean;
 BEGIN
   PERFORM pg_advisory_xact_lock_shared(1684366453, 1);   -- ROTATION: the layout below stays true until this transaction ends
-  SELECT l.current_segment, s.origin_ms, h.home_id, h.secret_id, dedup.live_segments(p_skip) AS segments, (SELECT pos FROM dedup.forget_position) AS pos
-    INTO v_layout FROM dedup.layout l JOIN dedup.segments s ON s.segment_id = l.current_segment CROSS JOIN dedup.home h;
-  PERFORM dedup.guard_snapshot();
+  -- Every statement costs some 20 µs to start, which a call of few keys feels: what can be read at once is.
+  SELECT l.current_segment, s.origin_ms, h.home_id, h.secret_id, h.epoch, dedup.live_segments(p_skip) AS segments, (SELECT pos FROM dedup.forget_position) AS pos,
+         t.ids, t.windows, t.leases, t.keeps
+    INTO v_layout FROM dedup.layout l JOIN dedup.segments s ON s.segment_id = l.current_segment CROSS JOIN dedup.home h CROSS JOIN LATERAL (
+      SELECT array_agg(t.topic_id ORDER BY a.n) AS ids, array_agg(t.window_ms ORDER BY a.n) AS windows, array_agg(t.lease_ms ORDER BY a.n) AS leases,
+             array_agg(t.keep_key ORDER BY a.n) AS keeps
+        FROM unnest(p_topics, p_versions) WITH ORDINALITY a(name, version, n) JOIN dedup.topics t ON t.name = a.name AND t.version = a.version AND NOT t.deleted) t;
+  IF current_setting('transaction_isolation') <> 'read committed' THEN PERFORM dedup.guard_snapshot(); END IF;
   home_ms := dedup.now_ms();
-  incarnation := dedup.incarnation();
+  IF NOT pg_is_in_recovery() THEN
+    v_timeline := ('x' || substring(pg_walfile_name(pg_current_wal_lsn()) FOR 8))::bit(32)::int;
+    incarnation := v_layout.epoch * 2048 + v_timeline;
+  ELSE
+    incarnation := 0;
+  END IF;
   IF v_layout.home_id <> p_home OR v_layout.secret_id <> p_secret THEN status := 'wrong-home'; RETURN; END IF;
   IF home_ms > p_not_after THEN status := 'too-late'; RETURN; END IF;
-  SELECT array_agg(t.topic_id ORDER BY a.n), array_agg(t.window_ms ORDER BY a.n), array_agg(t.lease_ms ORDER BY a.n), array_agg(t.keep_key ORDER BY a.n)
-    INTO v_ids, v_windows, v_leases, v_keep
-    FROM unnest(p_topics, p_versions) WITH ORDINALITY a(name, version, n) JOIN dedup.topics t ON t.name = a.name AND t.version = a.version AND NOT t.deleted;
+  v_ids := v_layout.ids;
+  v_windows := v_layout.windows;
+  v_leases := v_layout.leases;
+  v_keep := v_layout.keeps;
   IF v_ids IS NULL OR cardinality(v_ids) < cardinality(p_topics) THEN status := 'stale-topics'; RETURN; END IF;
   as_of := v_layout.pos;   -- read before every look below: a later forget has a higher position
-  v_fence := dedup.fence_base();
+  IF v_timeline BETWEEN 1 AND 2047 THEN
+    v_fence := (v_layout.epoch::bigint << 55) | (v_timeline::bigint << 44);
+  ELSE
+    v_fence := dedup.fence_base();   -- refuses
+  END IF;
   SELECT array_agg((i.n, i.digest, i.topic, i.claim, i.request, i.fp, CASE i.win WHEN -1 THEN v_windows[i.topic] ELSE i.win END,
                     CASE i.lease WHEN -1 THEN v_leases[i.topic] ELSE i.lease END)::dedup.ask ORDER BY i.n)
     INTO v_asks FROM unnest(p_digest, p_topic, p_claim, p_request, p_fp, p_window, p_lease) WITH ORDINALITY i(digest, topic, claim, request, fp, win, lease, n);
@@ -242,10 +261,13 @@ BEGIN
     FROM dedup.decide_rows(v_asks, v_layout.segments, p_maybe_item, p_maybe_segment, v_layout.current_segment, v_layout.origin_ms, v_fence) d;
 
   SELECT array_agg(x.kind), array_agg(x.digest), array_agg(x.fence), array_agg(x.request_hash), array_agg(x.fingerprint), array_agg(x.first_seen),
-         array_agg(x.expires), array_agg(x.ends), array_agg(x.meta), array_agg(x.at_ms)
-    INTO kind, digest, fence, request_hash, fingerprint, first_seen, expires, ends, meta, at_ms FROM unnest(v_facts) x;
-  PERFORM dedup.topic_used(v_ids[g.topic], g.until, home_ms)
-    FROM (SELECT a.topic, max(x.expires) AS until FROM unnest(v_facts) x JOIN unnest(v_asks) a ON a.digest = x.digest WHERE x.kind = 1 GROUP BY a.topic) g;
+         array_agg(x.expires), array_agg(x.ends), array_agg(x.meta), array_agg(x.at_ms),
+         bool_or(x.kind = 1), bool_or(x.kind = 0 AND x.meta & 7 = 1), bool_or(x.meta & 32 <> 0 AND x.meta & 7 = 3)
+    INTO kind, digest, fence, request_hash, fingerprint, first_seen, expires, ends, meta, at_ms, v_granted, v_open, v_results FROM unnest(v_facts) x;
+  IF v_granted THEN
+    PERFORM dedup.topic_used(v_ids[g.topic], g.until, home_ms)
+      FROM (SELECT a.topic, max(x.expires) AS until FROM unnest(v_facts) x JOIN unnest(v_asks) a ON a.digest = x.digest WHERE x.kind = 1 GROUP BY a.topic) g;
+  END IF;
   IF cardinality(p_text_item) > 0 THEN
     INSERT INTO dedup.claim_texts AS t (digest, fence, topic_id, grp, key, owner)
       SELECT x.digest, x.fence, v_ids[a.topic], k.grp, CASE v_keep[a.topic] WHEN 'never' THEN NULL ELSE k.key END, k.owner
@@ -257,15 +279,19 @@ BEGIN
         owner = excluded.owner, note = NULL;
   END IF;
   -- Facts found in progress name their owner.
-  SELECT jsonb_object_agg(t.digest, jsonb_build_object('owner', t.owner)) INTO v_owners
-    FROM unnest(v_facts) x JOIN dedup.claim_texts t ON t.digest = x.digest AND t.fence = x.fence
-    WHERE x.kind = 0 AND x.meta & 7 = 1 AND t.owner IS NOT NULL;
+  IF v_open THEN
+    SELECT jsonb_object_agg(t.digest, jsonb_build_object('owner', t.owner)) INTO v_owners
+      FROM unnest(v_facts) x JOIN dedup.claim_texts t ON t.digest = x.digest AND t.fence = x.fence
+      WHERE x.kind = 0 AND x.meta & 7 = 1 AND t.owner IS NOT NULL;
+  END IF;
   IF v_prev IS NOT NULL OR v_owners IS NOT NULL THEN
     extras := jsonb_build_object('previous', v_prev, 'owners', v_owners)::text;
   END IF;
-  SELECT array_agg(r.digest), array_agg(r.status::int), array_agg(r.omitted), array_agg(r.media_type), array_agg(r.headers), array_agg(r.body)
-    INTO r_digest, r_status, r_omitted, r_media, r_headers, r_body
-    FROM unnest(v_facts) x CROSS JOIN LATERAL dedup.result_of(x.digest, x.fence) r WHERE x.meta & 32 <> 0 AND x.meta & 7 = 3;
+  IF v_results THEN
+    SELECT array_agg(r.digest), array_agg(r.status::int), array_agg(r.omitted), array_agg(r.media_type), array_agg(r.headers), array_agg(r.body)
+      INTO r_digest, r_status, r_omitted, r_media, r_headers, r_body
+      FROM unnest(v_facts) x CROSS JOIN LATERAL dedup.result_of(x.digest, x.fence) r WHERE x.meta & 32 <> 0 AND x.meta & 7 = 3;
+  END IF;
   status := 'ok';
   home_ms := dedup.now_ms();
 END $$;

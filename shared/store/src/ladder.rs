@@ -267,7 +267,7 @@ impl Ladder {
             && !misses.is_empty()
         {
             let asked: Vec<Digest> = misses.iter().map(|i| digests[*i]).collect();
-            let found = hot.get(&asked).await;
+            let found = hot.get(asked).await;
             let belief = Belief::of(home);
             let mut still = Vec::with_capacity(misses.len());
             for (i, cached) in misses.into_iter().zip(found) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use dedup_core::{Digest, Secret};
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use secrecy::{ExposeSecret, SecretString};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::breaker::Breaker;
@@ -47,9 +47,13 @@ struct Inner {
     ttl_max_ms: i64,
     budget: Duration,
     breaker: Breaker,
+    asks: mpsc::Sender<LookUp>,
     puts: mpsc::Sender<Put>,
     metrics: StoreMetrics,
 }
+
+/// Digests somebody asks for, and where the values go.
+type LookUp = (Vec<Digest>, oneshot::Sender<Vec<Option<Cached>>>);
 
 enum Put {
     Record(Digest, Cached, i64),
@@ -59,6 +63,11 @@ enum Put {
 /// Back-fills waiting; beyond that they are dropped, which costs a later look-up and nothing else.
 const PUTS_WAITING: usize = 8192;
 const PUTS_A_TRIP: usize = 256;
+/// Callers whose look-ups wait; beyond that they are misses.
+const ASKS_WAITING: usize = 4096;
+const ASKS_A_TRIP: usize = 256;
+/// Look-ups on their way at once: Redis works through them one after the other anyway.
+const TRIPS: usize = 4;
 
 impl HotTier {
     /// Starts a tier; connecting happens in the background. `Err` only for a URL that cannot be understood.
@@ -80,6 +89,7 @@ impl HotTier {
             .set_response_timeout(Some(settings.timeout));
         let manager = ConnectionManager::new_lazy_with_config(redis::Client::open(info)?, config)?;
         let (puts, waiting) = mpsc::channel(PUTS_WAITING);
+        let (asks, asked) = mpsc::channel(ASKS_WAITING);
         let inner = Arc::new(Inner {
             manager,
             prefix: keys::prefix(&secret),
@@ -87,48 +97,27 @@ impl HotTier {
             ttl_max_ms: i64::try_from(settings.ttl_max.as_millis()).unwrap_or(i64::MAX),
             budget: settings.timeout,
             breaker: Breaker::new(),
+            asks,
             puts,
             metrics,
         });
+        tokio::spawn(look_up(Arc::clone(&inner), asked, stop.clone()));
         tokio::spawn(write_back(Arc::clone(&inner), waiting, stop));
         Ok(Self { inner })
     }
 
-    /// Values of the digests, in order; all misses if Redis is not well.
-    pub(crate) async fn get(&self, digests: &[Digest]) -> Vec<Option<Cached>> {
+    /// Values of the digests, in order; all misses if Redis is not well. Whoever asks while earlier look-ups are on their way shares the next.
+    pub(crate) async fn get(&self, digests: Vec<Digest>) -> Vec<Option<Cached>> {
         let inner = &self.inner;
-        if digests.is_empty() || !inner.breaker.may_ask() {
-            return vec![None; digests.len()];
+        let n = digests.len();
+        if n == 0 || !inner.breaker.may_ask() {
+            return vec![None; n];
         }
-        let mut command = redis::cmd("MGET");
-        for digest in digests {
-            command.arg(keys::record_key(&inner.prefix, digest));
+        let (tell, told) = oneshot::channel();
+        if inner.asks.try_send((digests, tell)).is_err() {
+            return vec![None; n];
         }
-        let mut manager = inner.manager.clone();
-        let asked = tokio::time::timeout(inner.budget, command.query_async::<Vec<redis::Value>>(&mut manager));
-        let values = match asked.await {
-            Ok(Ok(values)) if values.len() == digests.len() => values,
-            other => {
-                if let Ok(Err(error)) = other {
-                    tracing::debug!(error = %error, "hot tier look-up failed");
-                }
-                inner.breaker.failed();
-                inner.metrics.hot_error();
-                return vec![None; digests.len()];
-            }
-        };
-        inner.breaker.succeeded();
-        let decode = |(digest, value): (&Digest, redis::Value)| match value {
-            redis::Value::BulkString(bytes) => {
-                let cached = value::decode(digest, &bytes, &inner.secret);
-                if cached.is_none() {
-                    inner.metrics.hot_forged();
-                }
-                cached
-            }
-            _ => None,
-        };
-        digests.iter().zip(values).map(decode).collect()
+        tokio::time::timeout(inner.budget, told).await.ok().and_then(Result::ok).unwrap_or_else(|| vec![None; n])
     }
 
     /// Hands a done record over for writing; never waits. `now_ms` is home time.
@@ -150,8 +139,63 @@ impl HotTier {
 
     /// What it holds for one digest, for `lookup`.
     pub(crate) async fn peek(&self, digest: Digest) -> Option<Cached> {
-        self.get(&[digest]).await.pop().flatten()
+        self.get(vec![digest]).await.pop().flatten()
     }
+}
+
+async fn look_up(inner: Arc<Inner>, mut asked: mpsc::Receiver<LookUp>, stop: CancellationToken) {
+    let trips = Arc::new(Semaphore::new(TRIPS));
+    loop {
+        let Ok(trip) = Arc::clone(&trips).acquire_owned().await else { return };
+        let mut batch = Vec::new();
+        tokio::select! {
+            n = asked.recv_many(&mut batch, ASKS_A_TRIP) => if n == 0 { return },
+            () = stop.cancelled() => return,
+        }
+        let inner = Arc::clone(&inner);
+        tokio::spawn(async move {
+            let values = ask(&inner, &batch).await;
+            drop(trip);
+            let mut values = values.into_iter();
+            for (digests, tell) in batch {
+                let _ = tell.send(values.by_ref().take(digests.len()).collect());
+            }
+        });
+    }
+}
+
+/// One MGET for all that share a trip.
+async fn ask(inner: &Inner, batch: &[LookUp]) -> Vec<Option<Cached>> {
+    let digests: Vec<&Digest> = batch.iter().flat_map(|(digests, _)| digests).collect();
+    let mut command = redis::cmd("MGET");
+    for digest in &digests {
+        command.arg(keys::record_key(&inner.prefix, digest));
+    }
+    let mut manager = inner.manager.clone();
+    let asked = tokio::time::timeout(inner.budget, command.query_async::<Vec<redis::Value>>(&mut manager));
+    let values = match asked.await {
+        Ok(Ok(values)) if values.len() == digests.len() => values,
+        other => {
+            if let Ok(Err(error)) = other {
+                tracing::debug!(error = %error, "hot tier look-up failed");
+            }
+            inner.breaker.failed();
+            inner.metrics.hot_error();
+            return vec![None; digests.len()];
+        }
+    };
+    inner.breaker.succeeded();
+    let decode = |(digest, value): (&Digest, redis::Value)| match value {
+        redis::Value::BulkString(bytes) => {
+            let cached = value::decode(digest, &bytes, &inner.secret);
+            if cached.is_none() {
+                inner.metrics.hot_forged();
+            }
+            cached
+        }
+        _ => None,
+    };
+    digests.into_iter().zip(values).map(decode).collect()
 }
 
 async fn write_back(inner: Arc<Inner>, mut waiting: mpsc::Receiver<Put>, stop: CancellationToken) {
