@@ -68,7 +68,9 @@ pub enum ServeError {
 /// Runs the service until SIGINT or SIGTERM; answers the exit code. `ready_file` gets the bound addresses as JSON.
 pub fn serve(config: Config, ready_file: Option<PathBuf>) -> Result<i32, ServeError> {
     // The store's work (batchers, feeds, Redis) shares this runtime; each HTTP worker has a single-threaded one of its own.
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("store").build()?;
+    // Half the cores: the rest is for the HTTP workers and, on a small machine, for the database beside it.
+    let threads = std::thread::available_parallelism().map_or(1, |n| (n.get() / 2).max(1));
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().thread_name("store").build()?;
     runtime.block_on(run(config, ready_file))
 }
 

@@ -22,6 +22,10 @@ use crate::{Applied, Refusal, RefusalKind};
 
 /// Keys of one call, so of one transaction.
 pub const KEYS_A_CALL: usize = 512;
+/// Keys that are worth a call of their own beside one in flight to a local home.
+const PARALLEL_FROM: usize = 128;
+/// A local call that takes longer is waiting for something (a held key, the disk), and others should not wait with it.
+const PATIENCE: Duration = Duration::from_millis(5);
 /// Held keys asked for in one call: each may cost the home a few milliseconds of waiting.
 const HELD_A_CALL: usize = 64;
 const HELD_PAUSE: Duration = Duration::from_millis(25);
@@ -81,6 +85,7 @@ pub struct Batcher<W: Work> {
     held: VecDeque<Item<W>>,
     held_digests: HashMap<Digest, usize, DigestBuild>,
     calls: usize,
+    last_start: Instant,
     held_call: bool,
     ended: mpsc::UnboundedSender<CallEnd<W>>,
 }
@@ -97,6 +102,7 @@ impl<W: Work> Batcher<W> {
             held: VecDeque::new(),
             held_digests: HashMap::default(),
             calls: 0,
+            last_start: Instant::now(),
             held_call: false,
             ended,
         };
@@ -134,14 +140,21 @@ impl<W: Work> Batcher<W> {
 
     /// Sends calls while the home may have more of them in flight.
     fn send(&mut self) {
-        while self.calls < self.home.calls_max() && !self.queue.is_empty() {
+        while self.calls < self.home.calls_max() && !self.queue.is_empty() && self.worth_another() {
             let entries = self.next_entries();
             if entries.is_empty() {
                 return;
             }
             self.calls += 1;
+            self.last_start = Instant::now();
             self.start(entries, false);
         }
+    }
+
+    /// Whether what waits should go out beside calls in flight, rather than share the next call. A call has a fixed price (some hundred
+    /// microseconds of the home's time, a commit), so beside another one only a large part is worth it; or anything, if that one is slow.
+    fn worth_another(&self) -> bool {
+        self.calls == 0 || self.home.is_remote() || self.queue.len() >= PARALLEL_FROM || self.last_start.elapsed() > PATIENCE
     }
 
     /// Takes from the queue what can go into one call.

@@ -124,7 +124,7 @@ impl Home {
         u64::try_from(self.round_trip_us.load(Ordering::Relaxed)).ok().filter(|us| *us > 0).map(Duration::from_micros)
     }
 
-    fn is_remote(&self) -> bool {
+    pub fn is_remote(&self) -> bool {
         self.round_trip().is_some_and(|rtt| rtt > LOCAL_ROUND_TRIP)
     }
 
