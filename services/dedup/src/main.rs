@@ -5,6 +5,7 @@
 mod commands;
 #[cfg(feature = "lab")]
 mod demo;
+mod filter;
 mod output;
 
 use std::process::ExitCode;
