@@ -59,33 +59,37 @@ pub async fn run(args: FilterArgs) -> anyhow::Result<ExitCode> {
     let rule = KeyRule::new(args.region.as_deref(), args.key.clone());
     let mut tally = Tally::default();
     let work = async {
-        topic::ensure(&client, &args.topic, args.window, args.retry(), &screen).await?;
+        let default_region = topic::ensure(&client, &args.topic, args.window, args.retry(), &screen).await?;
+        // Then `a` and `eu:a` may be one key, which only the service can tell; of one request the earlier line wins.
+        let in_flight = if args.region.is_none() && default_region.is_some() { 1 } else { args.in_flight };
         let input = Input::start(source, rule, args.batch).map_err(|error| Stop::Fatal(error.into()))?;
         let asker = Asker { client, topic: args.topic.clone(), retry: args.retry(), own_prefix: args.region.is_some() };
-        Filter { args: &args, run: &run, asker, screen: &screen, output: &output, tally: &mut tally }.drive(input).await
+        Filter { args: &args, in_flight, run: &run, asker, screen: &screen, output: &output, tally: &mut tally }.drive(input).await
     };
     let ended = tokio::select! {
         ended = work => ended,
         stop = signals.next() => Err(stop),
     };
     let written = tokio::select! {
-        written = output.finish() => written,
+        written = output.finish() => written.map_err(Stop::Output),
         // Nobody takes the rest, and the user will not wait for it.
-        stop = signals.next() => return Ok(ExitCode::from(stop.code())),
+        stop = signals.next() => Err(stop),
     };
     screen.summary(&tally);
-    let stop = match (ended, written) {
-        (Ok(()), Ok(())) => return Ok(ExitCode::from(if tally.bad > 0 && args.on_bad_line == OnBadLine::Report { BAD_LINES } else { 0 })),
-        (_, Err(error)) => Stop::Output(error),
-        (Err(stop), Ok(())) => stop,
-    };
-    screen.say(&format!("{}; to go on: the same command and input with --resume {}", stop.why(), run.as_str()));
-    Ok(ExitCode::from(stop.code()))
+    match written.and(ended) {
+        Ok(()) => Ok(ExitCode::from(if tally.bad > 0 && args.on_bad_line == OnBadLine::Report { BAD_LINES } else { 0 })),
+        Err(stop) => {
+            screen.say(&format!("{}; to go on: the same command and input with --resume {}", stop.why(), run.as_str()));
+            Ok(ExitCode::from(stop.code()))
+        }
+    }
 }
 
 /// One run at work.
 struct Filter<'a> {
     args: &'a FilterArgs,
+    /// Requests at a time.
+    in_flight: usize,
     run: &'a RunId,
     asker: Asker,
     screen: &'a Screen,
@@ -97,7 +101,7 @@ impl Filter<'_> {
     /// Asks about all of the input. When it stops early, what was printed is the beginning of the right output.
     async fn drive(self, mut input: Input) -> Result<(), Stop> {
         let head = Head::new(self.args.group.as_deref()).map_err(|error| Stop::Fatal(error.into()))?;
-        let mut window = Window::new(self.args.batch * self.args.in_flight * WINDOW_FACTOR);
+        let mut window = Window::new(self.args.batch * self.in_flight * WINDOW_FACTOR);
         let asker = &self.asker;
         let screen = self.screen;
         let mut requests = FuturesUnordered::new();
@@ -112,7 +116,7 @@ impl Filter<'_> {
             {
                 return std::mem::replace(ended, Ok(())).map_err(|error| Stop::Fatal(anyhow::Error::from(error).context("the input")));
             }
-            let wants_lines = ended.is_none() && requests.len() < self.args.in_flight && window.has_room();
+            let wants_lines = ended.is_none() && requests.len() < self.in_flight && window.has_room();
             tokio::select! {
                 Some(answer) = requests.next(), if !requests.is_empty() => {
                     let (number, asking, fates): (u64, Vec<usize>, Result<Vec<Fate>, Stop>) = answer;

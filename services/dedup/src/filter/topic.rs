@@ -8,8 +8,15 @@ use super::patience::{Patience, failure};
 use super::screen::Screen;
 use super::stop::Stop;
 
-/// Makes sure that the topic exists. `window`: what it is made with where it is missing; an existing topic keeps its own.
-pub async fn ensure(client: &Client, topic: &str, window: Option<Window>, retry: Duration, screen: &Screen) -> Result<(), Stop> {
+/// Makes sure that the topic exists, and answers its default region. `window`: what it is made with where it is missing; an existing topic
+/// keeps its own.
+pub async fn ensure(
+    client: &Client,
+    topic: &str,
+    window: Option<Window>,
+    retry: Duration,
+    screen: &Screen,
+) -> Result<Option<String>, Stop> {
     let mut patience = Patience::new(screen, retry);
     loop {
         let error = match ensure_once(client, topic, window, screen).await {
@@ -23,18 +30,18 @@ pub async fn ensure(client: &Client, topic: &str, window: Option<Window>, retry:
     }
 }
 
-async fn ensure_once(client: &Client, topic: &str, window: Option<Window>, screen: &Screen) -> Result<Result<(), Stop>, Error> {
+async fn ensure_once(client: &Client, topic: &str, window: Option<Window>, screen: &Screen) -> Result<Result<Option<String>, Stop>, Error> {
     match (client.get_topic(topic).await, window) {
         (Ok(view), Some(window)) if view.policy.window_ms != Some(window) => {
             screen.say(&format!("topic {topic} exists; its own window counts, not --window"));
-            Ok(Ok(()))
+            Ok(Ok(view.policy.default_region))
         }
-        (Ok(_), _) => Ok(Ok(())),
+        (Ok(view), _) => Ok(Ok(view.policy.default_region)),
         (Err(error), Some(window)) if error.code() == Some("topic-not-found") => {
             let put = client.put_topic(topic, &TopicPolicy { window_ms: Some(window), ..TopicPolicy::default() }).await?;
             let pending = if put.is_everywhere() { "" } else { " (not yet in all regions)" };
             screen.say(&format!("topic {topic} made{pending}"));
-            Ok(Ok(()))
+            Ok(Ok(None))
         }
         (Err(error), None) if error.code() == Some("topic-not-found") => {
             Ok(Err(Stop::Fatal(anyhow::anyhow!("there is no topic {topic}; --window (for instance 7d) would make it"))))
