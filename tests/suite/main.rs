@@ -9,6 +9,7 @@ mod api;
 mod bad_input;
 mod callers;
 mod claims;
+mod filter;
 mod fitness;
 mod forget;
 mod harness;

@@ -7,6 +7,7 @@ mod bench;
 mod commands;
 #[cfg(feature = "lab")]
 mod demo;
+mod filter;
 mod output;
 
 use std::process::ExitCode;

@@ -2,7 +2,7 @@
 
 mod check_config;
 mod config;
-mod connect;
+pub mod connect;
 mod doctor;
 mod keys;
 mod migrate;
@@ -32,6 +32,8 @@ pub enum Command {
     /// Look at a key in all tiers, or forget it
     #[command(subcommand)]
     Keys(keys::KeysCommand),
+    /// Print the lines whose keys nobody has seen before
+    Filter(Box<crate::filter::FilterArgs>),
     /// Print the OpenAPI document of the REST interface (JSON)
     Openapi,
     /// Measure the service beside redis-benchmark and pgbench on this machine
@@ -52,6 +54,7 @@ impl Command {
             Self::Doctor(args) => block_on(doctor::run(args)),
             Self::Topics(command) => block_on(topics::run(command)),
             Self::Keys(command) => block_on(keys::run(command)),
+            Self::Filter(args) => block_on(crate::filter::run(*args)),
             Self::Openapi => Ok(openapi::run()),
             #[cfg(feature = "lab")]
             Self::Bench(args) => block_on(crate::bench::run(args)),

@@ -1,5 +1,6 @@
 //! Check and claim, and looking without asking.
 
+use bytes::Bytes;
 use serde::Serialize;
 
 use super::Client;
@@ -43,6 +44,15 @@ impl Client {
         let call = self.post(&["v1", "topics", topic, "claims", "batch"], &identified(batch), Repeat::Always)?;
         let wait_ms = batch.items.iter().filter_map(|item| item.wait_ms).max();
         self.answer(call.waiting(wait_ms)).await
+    }
+
+    /// Posts a body of your own making (JSON) and gives the answer as it came, for callers to whom an allocation per item matters. It is
+    /// repeated like a check, so every item must carry a request id.
+    ///
+    /// # Errors
+    /// See [`Error`](crate::Error).
+    pub async fn post_raw(&self, path: &[&str], body: Bytes) -> Result<Bytes> {
+        self.send(&self.post_bytes(path, body, Repeat::Always)?).await
     }
 
     /// What is known of a record, and why; claims nothing.

@@ -43,7 +43,11 @@ impl Call {
 impl Client {
     pub(super) fn post<B: Serialize>(&self, path: &[&str], body: &B, repeat: Repeat) -> Result<Call> {
         let body = serde_json::to_vec(body).map_err(|error| Error::Argument(error.to_string()))?;
-        Ok(Call { body: Some(body.into()), ..self.call(Method::POST, path, repeat)? })
+        self.post_bytes(path, body.into(), repeat)
+    }
+
+    pub(super) fn post_bytes(&self, path: &[&str], body: Bytes, repeat: Repeat) -> Result<Call> {
+        Ok(Call { body: Some(body), ..self.call(Method::POST, path, repeat)? })
     }
 
     pub(super) fn put<B: Serialize>(&self, path: &[&str], body: &B) -> Result<Call> {
