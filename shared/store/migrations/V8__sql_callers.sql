@@ -11,7 +11,7 @@
 --   DD014  is_first alone: in_progress, a claim holds the key; try again later
 --   DD020  lease-lost: the token's fence is not the current one
 --   DD021  already-completed, with another outcome or result
---   55P03  another open transaction holds this key: roll back and try again
+--   55P03  key-busy: another open transaction holds this key (or the home is overloaded): roll back and try again
 --   40001  the transaction's snapshot is too old (only at REPEATABLE READ or SERIALIZABLE): roll back and try again
 --   25006  this is a standby
 
@@ -231,15 +231,16 @@ END $$;
 -- Another transaction holds the key, or changes it as fast as we look.
 CREATE FUNCTION dedup.key_busy() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-  RAISE EXCEPTION USING ERRCODE = 'lock_not_available', MESSAGE = 'key-busy: another open transaction holds this key, so there is no verdict yet',
+  RAISE EXCEPTION USING ERRCODE = 'lock_not_available', MESSAGE = 'key-busy: another open transaction holds this key (or the home is overloaded), so there is no verdict yet',
     HINT = 'Nothing was changed. Roll back and try again in a moment.';
 END $$;
 
 -- The usual case in one statement: no row of the key in any segment, so it is granted; null: there is one, or somebody was faster. It and
--- decide_alone wait at most 25 ms for another's open transaction. The timeout is the function's own, so it never leaks into the caller's
+-- decide_alone wait at most 100 ms for another's open transaction (with 25 ms, 64 sessions on two cores were told busy because of each
+-- other's file extensions). The timeout is the function's own, so it never leaks into the caller's
 -- transaction; plans are pinned to index probes as in dedup.decide_rows.
 CREATE FUNCTION dedup.grant_new(p_digest uuid, p_segment int, p_fence bigint, p_request bigint, p_fp int, p_first int, p_expires int, p_ends int, p_meta int)
-  RETURNS bigint LANGUAGE plpgsql SET lock_timeout = '25ms' SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
+  RETURNS bigint LANGUAGE plpgsql SET lock_timeout = '100ms' SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 DECLARE
   v_fence bigint;
 BEGIN
@@ -253,7 +254,7 @@ EXCEPTION WHEN lock_not_available THEN
 END $$;
 
 CREATE FUNCTION dedup.decide_alone(a dedup.ask, p_segments int[], p_segment int, p_origin bigint, p_fence bigint, OUT f dedup.fact, OUT previous jsonb)
-  LANGUAGE plpgsql SET lock_timeout = '25ms' SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+  LANGUAGE plpgsql SET lock_timeout = '100ms' SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
   r record;
 BEGIN
@@ -325,6 +326,7 @@ DECLARE
   v_ends    bigint;
   v_now     bigint;
   v_fence   bigint;
+  v_prev    jsonb;
 BEGIN
   PERFORM pg_advisory_xact_lock_shared(1684366453, 1);   -- ROTATION: the layout below stays true until this transaction ends
   SELECT k.*, t.name AS topic, t.topic_id, t.generation, t.lease_max_ms, t.keep_key, t.default_region,
@@ -371,12 +373,13 @@ BEGIN
     a := (1, v_digest, 1, p_claim, v_request, v_fp, d.window_ms, d.lease_ms);
     SELECT o.f, o.previous INTO r FROM dedup.decide_alone(a, dedup.live_segments('{}'), d.segment, d.origin, d.fence) o;
     f := r.f;
+    v_prev := r.previous;
     IF f.kind = 1 THEN PERFORM dedup.topic_used(d.topic_id, f.expires, f.at_ms); END IF;
   END IF;
   IF f.kind = 1 AND (p_claim OR d.keep_key = 'always') THEN
     PERFORM dedup.keep_texts(ARRAY[f], ARRAY[a], ARRAY[d.topic_id], ARRAY[d.keep_key], ARRAY[1], ARRAY[p_group], ARRAY[p_key], ARRAY[nullif(p_owner, '')]);
   END IF;
-  RETURN dedup.shape(f, a, d.topic, p_key, CASE WHEN v_fence IS NULL THEN r.previous END);
+  RETURN dedup.shape(f, a, d.topic, p_key, v_prev);
 END $$;
 
 -- "Am I the first?", at most once: the key is done with this transaction's commit. A request id is for callers whose effect lies elsewhere:
@@ -494,7 +497,7 @@ END $$;
 
 CREATE FUNCTION dedup.finish_alone(p_op text, p_digest uuid, p_fence bigint, p_failed boolean, p_lease bigint, p_note text,
     p_hash uuid, p_status int, p_omitted boolean, p_media text, p_headers text, p_body bytea, p_segment int, p_origin bigint, p_segments int[], OUT outcome text, OUT f dedup.fact)
-  LANGUAGE plpgsql SET lock_timeout = '25ms' SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off AS $$
+  LANGUAGE plpgsql SET lock_timeout = '100ms' SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off AS $$
 DECLARE
   r record;
 BEGIN
@@ -521,7 +524,7 @@ DECLARE
   v_omitted boolean;
   v_most    bigint;
 BEGIN
-  SELECT r.* INTO t FROM dedup.read_token(p_token) r;
+  SELECT x.* INTO t FROM dedup.read_token(p_token) x;
   PERFORM pg_advisory_xact_lock_shared(1684366453, 1);
   SELECT k.*, o.topic_id, o.lease_ms, o.lease_max_ms INTO d FROM dedup.desk k LEFT JOIN dedup.topics o ON o.name = t.topic AND NOT o.deleted;
   PERFORM dedup.steady(d.timeline);
