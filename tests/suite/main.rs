@@ -21,6 +21,7 @@ mod races;
 mod results;
 mod rotation;
 mod rows;
+mod sql_callers;
 mod tiers;
 mod topics;
 mod unknown;

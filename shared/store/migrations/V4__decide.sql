@@ -193,6 +193,18 @@ END $$;
 CREATE FUNCTION dedup.result_of(p_digest uuid, p_fence bigint) RETURNS SETOF dedup.results LANGUAGE sql STABLE AS $$
   SELECT r.* FROM dedup.results r WHERE r.digest = p_digest AND r.fence = p_fence LIMIT 1 $$;
 
+-- Keeps what people want to read beside the grants among `p_facts`. p_ids, p_keep: of the topics that asks point to; p_item: index of the ask.
+CREATE FUNCTION dedup.keep_texts(p_facts dedup.fact[], p_asks dedup.ask[], p_ids int[], p_keep text[], p_item int[], p_group text[], p_key text[], p_owner text[])
+  RETURNS void LANGUAGE sql AS $$
+  INSERT INTO dedup.claim_texts AS t (digest, fence, topic_id, grp, key, owner)
+    SELECT x.digest, x.fence, p_ids[a.topic], k.grp, CASE p_keep[a.topic] WHEN 'never' THEN NULL ELSE k.key END, k.owner
+      FROM unnest(p_item, p_group, p_key, p_owner) k(n, grp, key, owner) JOIN unnest(p_asks) a ON a.n = k.n
+      JOIN unnest(p_facts) x ON x.digest = a.digest AND x.kind = 1
+      WHERE a.claim OR p_keep[a.topic] = 'always'
+      ORDER BY x.digest
+    ON CONFLICT ON CONSTRAINT claim_texts_pkey DO UPDATE SET fence = excluded.fence, topic_id = excluded.topic_id, grp = excluded.grp, key = excluded.key,
+      owner = excluded.owner, note = NULL $$;
+
 -- The call of a service instance. Arrays of one length over different digests, sorted by digest.
 --   p_skip          ids of the filters used for all keys; p_maybe_*: (item, segment) pairs whose filter said "maybe"
 --   p_topics        names with the versions the caller knows; p_topic: index into them, from 1
@@ -269,14 +281,7 @@ BEGIN
       FROM (SELECT a.topic, max(x.expires) AS until FROM unnest(v_facts) x JOIN unnest(v_asks) a ON a.digest = x.digest WHERE x.kind = 1 GROUP BY a.topic) g;
   END IF;
   IF cardinality(p_text_item) > 0 THEN
-    INSERT INTO dedup.claim_texts AS t (digest, fence, topic_id, grp, key, owner)
-      SELECT x.digest, x.fence, v_ids[a.topic], k.grp, CASE v_keep[a.topic] WHEN 'never' THEN NULL ELSE k.key END, k.owner
-        FROM unnest(p_text_item, p_group, p_key, p_owner) k(n, grp, key, owner) JOIN unnest(v_asks) a ON a.n = k.n
-        JOIN unnest(v_facts) x ON x.digest = a.digest AND x.kind = 1
-        WHERE a.claim OR v_keep[a.topic] = 'always'
-        ORDER BY x.digest
-      ON CONFLICT ON CONSTRAINT claim_texts_pkey DO UPDATE SET fence = excluded.fence, topic_id = excluded.topic_id, grp = excluded.grp, key = excluded.key,
-        owner = excluded.owner, note = NULL;
+    PERFORM dedup.keep_texts(v_facts, v_asks, v_ids, v_keep, p_text_item, p_group, p_key, p_owner);
   END IF;
   -- Facts found in progress name their owner.
   IF v_open THEN
