@@ -16,6 +16,7 @@ mod homes;
 mod identity;
 mod kills;
 mod operations;
+mod operators;
 mod races;
 mod results;
 mod rotation;
