@@ -11,6 +11,7 @@ mod callers;
 mod claims;
 mod fitness;
 mod forget;
+mod forget_regions;
 mod harness;
 mod homes;
 mod identity;

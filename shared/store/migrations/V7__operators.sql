@@ -137,21 +137,22 @@ END $$;
 -- How far each process has read the forget log. A row stays after its process was killed (it may as well only be cut off, and go on
 -- answering from its caches) and goes when the process ends in good order: then there are no caches of it.
 CREATE TABLE dedup.feeds (
-  process  uuid   PRIMARY KEY,         -- made anew at each start: two processes that share a name are still two
-  instance text   NOT NULL,
-  region   text   NOT NULL,
-  pos      bigint NOT NULL,
-  heard_ms bigint NOT NULL
+  process     uuid   PRIMARY KEY,      -- made anew at each start: two processes that share a name are still two
+  instance    text   NOT NULL,
+  region      text   NOT NULL,
+  incarnation int    NOT NULL,         -- of the home whose log it read: another one gives the same positions to other forgets
+  pos         bigint NOT NULL,
+  heard_ms    bigint NOT NULL
 );
 
-CREATE FUNCTION dedup.feed_seen_v1(p_process uuid, p_instance text, p_region text, p_pos bigint) RETURNS void LANGUAGE plpgsql SECURITY DEFINER
+CREATE FUNCTION dedup.feed_seen_v1(p_process uuid, p_instance text, p_region text, p_incarnation int, p_pos bigint) RETURNS void LANGUAGE plpgsql SECURITY DEFINER
   SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   -- Said again in seconds: it must not wait for a standby, whose absence is no reason to call the home down.
   PERFORM set_config('synchronous_commit', 'off', true);
-  UPDATE dedup.feeds SET pos = p_pos, heard_ms = dedup.now_ms() WHERE process = p_process;
+  UPDATE dedup.feeds SET incarnation = p_incarnation, pos = p_pos, heard_ms = dedup.now_ms() WHERE process = p_process;
   IF NOT FOUND THEN
-    INSERT INTO dedup.feeds VALUES (p_process, p_instance, p_region, p_pos, dedup.now_ms()) ON CONFLICT (process) DO NOTHING;
+    INSERT INTO dedup.feeds VALUES (p_process, p_instance, p_region, p_incarnation, p_pos, dedup.now_ms()) ON CONFLICT (process) DO NOTHING;
     -- Processes of this region that died long ago. Only when one of its region comes: the last ones of a region are never lost.
     DELETE FROM dedup.feeds WHERE region = p_region AND heard_ms < dedup.now_ms() - 86400000;
   END IF;
@@ -163,8 +164,8 @@ CREATE FUNCTION dedup.feed_gone_v1(p_process uuid) RETURNS void LANGUAGE sql SEC
 -- Who has read as far as p_pos. live: heard of within 10 s.
 CREATE FUNCTION dedup.feeds_v1(p_pos bigint) RETURNS TABLE (region text, instance text, live boolean, passed boolean) LANGUAGE sql VOLATILE SECURITY DEFINER
   SET search_path = pg_catalog, pg_temp AS $$
-  SELECT f.region, f.instance, f.heard_ms > dedup.now_ms() - 10000, f.pos >= p_pos FROM dedup.feeds f $$;
+  SELECT f.region, f.instance, f.heard_ms > dedup.now_ms() - 10000, f.incarnation = i AND f.pos >= p_pos FROM dedup.feeds f CROSS JOIN dedup.incarnation() i $$;
 
 GRANT EXECUTE ON FUNCTION dedup.open_claims_v1(uuid, bytea, text[], text[], int, uuid, int, int),
   dedup.force_release_v1(uuid, bytea, uuid, text, text, text, text), dedup.audit_v1(uuid, bytea, text, bigint, int),
-  dedup.feed_seen_v1(uuid, text, text, bigint), dedup.feed_gone_v1(uuid), dedup.feeds_v1(bigint) TO dedup_service;
+  dedup.feed_seen_v1(uuid, text, text, int, bigint), dedup.feed_gone_v1(uuid), dedup.feeds_v1(bigint) TO dedup_service;

@@ -70,7 +70,7 @@ pub async fn run(home: Arc<Home>, caches: Caches, reader: Arc<Reader>, stop: Can
 struct Life {
     feed: Option<Feed>,
     /// What the home was last told of this process's reading, and when.
-    seen: Option<(i64, Instant)>,
+    seen: Option<((i32, i64), Instant)>,
     /// It worked once.
     up: bool,
 }
@@ -125,13 +125,13 @@ async fn try_follow(home: &Home, caches: &Caches, reader: &Reader, life: &mut Li
 
 /// Tells the home how far its forget log is read here, when that changed and now and then. A failure is no reason to call the home down:
 /// at worst it answers a forget with `pending`.
-async fn tell_seen(home: &Home, feed: &Feed, reader: &Reader, seen: &mut Option<(i64, Instant)>) {
-    let pos = home.forgets.position();
-    if seen.is_some_and(|(told, at)| told == pos && at.elapsed() < SEEN_AGAIN) {
+async fn tell_seen(home: &Home, feed: &Feed, reader: &Reader, seen: &mut Option<((i32, i64), Instant)>) {
+    let read = home.forgets.read();
+    if seen.is_some_and(|(told, at)| told == read && at.elapsed() < SEEN_AGAIN) {
         return;
     }
-    match within(call_feed_seen(&feed.client, reader.process, &reader.instance, &reader.region, pos)).await {
-        Ok(()) => *seen = Some((pos, Instant::now())),
+    match within(call_feed_seen(&feed.client, reader.process, &reader.instance, &reader.region, read)).await {
+        Ok(()) => *seen = Some((read, Instant::now())),
         Err(why) => tracing::debug!(home = %home.spec.name, why, "the home was not told how far its forget log is read"),
     }
 }

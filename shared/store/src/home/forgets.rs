@@ -37,6 +37,11 @@ impl Forgets {
         self.pos.load(Ordering::Acquire)
     }
 
+    /// Which log is known, and how far: incarnation and position.
+    pub fn read(&self) -> (i32, i64) {
+        (self.incarnation.load(Ordering::Acquire), self.position())
+    }
+
     /// Whether the log was read since the start or the last [`Forgets::reset`].
     pub fn is_loaded(&self) -> bool {
         self.loaded.load(Ordering::Acquire)

@@ -176,10 +176,10 @@ pub async fn call_feed_seen(
     process: Uuid,
     instance: &str,
     region: &str,
-    pos: i64,
+    (incarnation, pos): (i32, i64),
 ) -> Result<(), tokio_postgres::Error> {
-    let sql = "SELECT dedup.feed_seen_v1($1, $2, $3, $4) /* dedup: feed seen */";
-    client.query_one(sql, &[&process, &instance, &region, &pos]).await.map(drop)
+    let sql = "SELECT dedup.feed_seen_v1($1, $2, $3, $4, $5) /* dedup: feed seen */";
+    client.query_one(sql, &[&process, &instance, &region, &incarnation, &pos]).await.map(drop)
 }
 
 /// Tells a home that this process ends, and its caches with it.
