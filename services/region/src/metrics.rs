@@ -3,6 +3,8 @@
 //! Decisions are counted in plain atomics and read by the exporter, so that a decision costs an addition. Labels come from closed sets:
 //! regions of the table, registered topics, the words of `dedup_core`.
 
+mod tally;
+
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};

@@ -100,6 +100,16 @@ pub fn parse_group(group: Option<&str>) -> Result<Group<'_>, Problem> {
     group.map_or_else(|| Ok(Group::default()), |g| Group::parse(g).map_err(|e| text_problem("/group", &e)))
 }
 
+/// Why an operator does what it does: it is written down, so it must say something.
+pub fn check_reason(text: &str) -> Result<&str, Problem> {
+    const BYTES_MAX: usize = 1024;
+    if text.trim().is_empty() {
+        return Err(Problem::field("/reason", "must not be empty"));
+    }
+    check_free_text(text, BYTES_MAX).map_err(|e| text_problem("/reason", &e))?;
+    Ok(text)
+}
+
 /// A window within the limits.
 pub fn parse_window(word: WindowWord, limits: &Limits) -> Result<Window, Problem> {
     match word {

@@ -40,6 +40,8 @@ codes! {
     NotFound = "not-found", 404, "There is nothing here";
     /// No such topic.
     TopicNotFound = "topic-not-found", 404, "There is no such topic";
+    /// No such record, or not in the state the call needs.
+    RecordNotFound = "record-not-found", 404, "There is no such record";
     /// The path exists, the method does not.
     MethodNotAllowed = "method-not-allowed", 405, "The method is not allowed here";
     /// The body came too slowly.

@@ -18,6 +18,7 @@ pub fn advice(code: Code) -> &'static str {
         Code::RoleNotPermitted => "The call needs a higher role (use < operate < admin). Ask an administrator.",
         Code::NotFound => "See /docs for the paths there are.",
         Code::TopicNotFound => "Create it with the PUT that `detail` shows. A topic holds the policy for its keys: window, lease.",
+        Code::RecordNotFound => "There is no open claim of this key (and group): `state` says what there is. Nothing was changed.",
         Code::MethodNotAllowed => "See /docs for the methods of this path.",
         Code::RequestTimeout => "The body did not arrive in time; nothing was changed. Send it again.",
         Code::LeaseLost => {

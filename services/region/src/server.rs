@@ -65,6 +65,9 @@ pub enum ServeError {
     Io(#[from] std::io::Error),
 }
 
+/// Longest the goodbye to the homes may take.
+const SIGN_OFF: Duration = Duration::from_secs(1);
+
 /// Runs the service until SIGINT or SIGTERM; answers the exit code. `ready_file` gets the bound addresses as JSON.
 pub fn serve(config: Config, ready_file: Option<PathBuf>) -> Result<i32, ServeError> {
     // The store's work (batchers, feeds, Redis) shares this runtime; each HTTP worker has a single-threaded one of its own.
@@ -107,6 +110,7 @@ async fn run(config: Config, ready_file: Option<PathBuf>) -> Result<i32, ServeEr
         let _ = running.await;
     }
     store_stop.cancel();
+    service.ladder.homes().signed_off(SIGN_OFF).await;
     tracing::info!("stopped");
     signals.abort();
     metrics.shutdown().map_err(|e| ServeError::Telemetry(e.to_string()))?;
@@ -187,7 +191,15 @@ fn build(config: &Config, secret: Secret, stop: &CancellationToken) -> Result<(S
     };
     // A cached value lives as long as Redis keeps it; so long its forget must be remembered.
     let keep_forgets = Duration::from_millis(config.redis.as_ref().map_or(0, |r| r.ttl_ms_max)).max(Duration::from_secs(3600));
-    let around = Around { local: local.clone(), hot: hot.clone(), keep_forgets, metrics: store_metrics, stop: stop.clone() };
+    let around = Around {
+        region: config.process.region.clone(),
+        instance: config.process.instance.clone(),
+        local: local.clone(),
+        hot: hot.clone(),
+        keep_forgets,
+        metrics: store_metrics,
+        stop: stop.clone(),
+    };
     let homes = Homes::start(Arc::clone(&table), settings, &secret, &around);
     let topics = Topics::start(homes.clone(), stop.clone());
     watch_tiers(&meter, homes.clone(), local.clone(), hot.clone());
@@ -294,6 +306,10 @@ fn routes(c: &mut ServiceConfig) {
     at("/v1/claims/extend/batch", "POST", web::post().to(api::extend_batch));
     at("/v1/topics/{topic}/records/lookup", "POST", web::post().to(api::lookup));
     at("/v1/topics/{topic}/records/forget", "POST", web::post().to(api::forget));
+    at("/v1/topics/{topic}/records/force-release", "POST", web::post().to(api::force_release));
+    at("/v1/claims", "GET", web::get().to(api::open_claims));
+    at("/v1/audit", "GET", web::get().to(api::audit));
+    at("/v1/stats", "GET", web::get().to(api::stats));
     at("/v1/topics", "GET", web::get().to(api::list));
     at("/v1/regions", "GET", web::get().to(api::regions));
     at("/openapi.json", "GET", web::get().to(api::openapi));

@@ -36,6 +36,8 @@ pub struct Service {
     pub metrics: Metrics,
     pub metrics_on: bool,
     pub metrics_open: bool,
+    /// When the process began to serve.
+    pub started: Instant,
     phase: AtomicU8,
 }
 
@@ -58,7 +60,20 @@ pub struct Parts {
 impl Service {
     pub fn new(parts: Parts) -> Self {
         let Parts { region, instance, ladder, callers, limits, deadline, decisions, metrics, metrics_on, metrics_open } = parts;
-        Self { region, instance, ladder, callers, limits, deadline, decisions, metrics, metrics_on, metrics_open, phase: AtomicU8::new(0) }
+        Self {
+            region,
+            instance,
+            ladder,
+            callers,
+            limits,
+            deadline,
+            decisions,
+            metrics,
+            metrics_on,
+            metrics_open,
+            started: Instant::now(),
+            phase: AtomicU8::new(0),
+        }
     }
 
     pub fn phase(&self) -> Phase {

@@ -2,6 +2,7 @@
 
 mod admin;
 mod claims;
+mod operators;
 mod questions;
 mod send;
 

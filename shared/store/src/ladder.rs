@@ -1,5 +1,7 @@
 //! The ladder: local, then hot, then the home. The one place that orders the tiers.
 
+mod operate;
+
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -393,24 +395,6 @@ impl Ladder {
             caches.push(report(Tier::Hot, hot.peek(digest).await));
         }
         Ok(LookedUp { caches, home: home.lookup(digest, deadline).await })
-    }
-
-    /// Forgets a key in its home and in every cache of every instance.
-    pub async fn forget(
-        &self,
-        topic: &Topic,
-        group: &Group<'_>,
-        key: &Key<'_>,
-        actor: &str,
-        reason: &str,
-        deadline: Instant,
-    ) -> Result<bool, Refusal> {
-        let home = self.inner.homes.get(key.home());
-        let policy = self.policy_for(home, topic).await?;
-        let digest = Digest::of(&self.inner.secret, &policy.topic, policy.generation, group, 0, key);
-        let removed = home.forget(digest, actor, topic.as_str(), group.as_str(), reason, deadline).await?;
-        self.inner.local.forget(&digest);
-        Ok(removed)
     }
 
     async fn policy_for(&self, home: &Home, topic: &Topic) -> Result<Arc<TopicPolicy>, Refusal> {

@@ -11,6 +11,7 @@ mod hot;
 mod ladder;
 mod local;
 mod metrics;
+mod operators;
 mod postgres;
 mod refusal;
 mod topics;
@@ -22,6 +23,7 @@ pub use hot::{HotHealth, HotSettings, HotTier};
 pub use ladder::{Ladder, LookedUp, Query, Request, TierReport};
 pub use local::{LocalHealth, LocalTier};
 pub use metrics::StoreMetrics;
+pub use operators::{AuditEntry, Deed, ForceReleased, Forgotten, OpenAt, OpenClaim, OpenPage, OpenState, Spread};
 pub use postgres::{
     CLIENT_VERSION, ConnectError, Hello, HomeProblem, MigrateError, Migrated, PgTarget, SCHEMA_VERSION, ask_home, check_home, connect_once,
     migrate,

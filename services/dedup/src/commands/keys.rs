@@ -1,4 +1,4 @@
-//! `dedup keys lookup` and `dedup keys forget`.
+//! `dedup keys lookup`, `dedup keys forget` and `dedup keys force-release`.
 
 use std::process::ExitCode;
 
@@ -28,6 +28,16 @@ pub enum KeysCommand {
         #[arg(long)]
         reason: String,
     },
+    /// End an open claim of whoever holds it: the next claim is `first`. Make sure its work has stopped. Audited
+    ForceRelease {
+        #[command(flatten)]
+        connect: ConnectArgs,
+        #[command(flatten)]
+        key: KeyArgs,
+        /// Why, for the audit
+        #[arg(long)]
+        reason: String,
+    },
 }
 
 /// Which key.
@@ -48,6 +58,7 @@ pub async fn run(command: KeysCommand) -> anyhow::Result<ExitCode> {
     match command {
         KeysCommand::Lookup { connect, key } => lookup(&connect.client()?, key).await,
         KeysCommand::Forget { connect, key, reason } => forget(&connect.client()?, key, reason).await,
+        KeysCommand::ForceRelease { connect, key, reason } => force_release(&connect.client()?, key, reason).await,
     }
 }
 
@@ -77,6 +88,18 @@ async fn forget(client: &Client, key: KeyArgs, reason: String) -> anyhow::Result
         };
         say(format!("  {region}: {meaning}"));
     }
+    for (region, instances) in &forgotten.unheard {
+        let names = instances.join(", ");
+        say(format!("  {region}: not heard of: {names} (down, so without caches; or cut off, and it may still say duplicate from memory)"));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn force_release(client: &Client, key: KeyArgs, reason: String) -> anyhow::Result<ExitCode> {
+    let (topic, text) = (key.topic.clone(), key.key.clone());
+    let ended = client.force_release(&topic, &key.record(Some(reason))).await.map_err(explained)?;
+    let owner = ended.owner.as_deref().unwrap_or("nobody by name");
+    say(format!("{text}: attempt {} of {owner} is ended (fence {}); whoever claims next is first", ended.attempt, ended.fence));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,6 +1,7 @@
 //! The commands, one file each.
 
 mod check_config;
+mod claims;
 mod config;
 pub mod connect;
 mod doctor;
@@ -29,7 +30,10 @@ pub enum Command {
     /// Policies of topics
     #[command(subcommand)]
     Topics(topics::TopicsCommand),
-    /// Look at a key in all tiers, or forget it
+    /// Open claims
+    #[command(subcommand)]
+    Claims(claims::ClaimsCommand),
+    /// Look at a key in all tiers, forget it, or end its open claim
     #[command(subcommand)]
     Keys(keys::KeysCommand),
     /// Print the lines whose keys nobody has seen before
@@ -53,6 +57,7 @@ impl Command {
             Self::Migrate(args) => block_on(migrate::run(args)),
             Self::Doctor(args) => block_on(doctor::run(args)),
             Self::Topics(command) => block_on(topics::run(command)),
+            Self::Claims(command) => block_on(claims::run(command)),
             Self::Keys(command) => block_on(keys::run(command)),
             Self::Filter(args) => block_on(crate::filter::run(*args)),
             Self::Openapi => Ok(openapi::run()),

@@ -1,19 +1,27 @@
 //! Handlers: each reads a request, asks the ladder, shapes an answer.
 
+mod audit;
 mod ends;
+mod force_release;
 mod meta;
+mod open_claims;
 mod questions;
 mod records;
+mod stats;
 mod topics;
 
+pub use audit::{__path_audit, audit};
 pub use ends::{__path_complete, __path_complete_batch, __path_extend, __path_extend_batch, __path_release, __path_release_batch};
 pub use ends::{complete, complete_batch, extend, extend_batch, release, release_batch};
+pub use force_release::{__path_force_release, force_release};
 pub use meta::{__path_healthz, __path_metrics, __path_readyz, __path_regions};
 pub use meta::{docs, healthz, metrics, not_found, openapi, problem, problems, readyz, regions};
+pub use open_claims::{__path_open_claims, open_claims};
 pub use questions::{__path_check, __path_check_batch, __path_claim, __path_claim_batch};
 pub use questions::{check, check_batch, claim, claim_batch};
 pub use records::{__path_forget, __path_lookup};
 pub use records::{forget, lookup};
+pub use stats::{__path_stats, stats};
 pub use topics::{__path_delete, __path_get, __path_list, __path_put};
 pub use topics::{delete, get, list, put};
 

@@ -1,19 +1,20 @@
 //! Reading a record without claiming it, and forgetting one.
 
+use std::collections::BTreeMap;
+
 use actix_web::web::{Data, Path, Payload};
 use actix_web::{HttpRequest, HttpResponse};
-use dedup_core::{Key, State, check_free_text};
+use dedup_core::{Key, State};
 use dedup_runtime::config::Role;
+use dedup_store::Deed;
 
 use super::ends::state_word;
 use super::ok;
 use crate::body;
-use crate::parse::{key_problem, parse_group, text_problem};
+use crate::parse::{check_reason, key_problem, parse_group};
 use crate::problem::Problem;
 use crate::service::Service;
 use crate::wire::{CacheBody, ForgetBody, ForgetRequest, HomeBody, LookupBody, LookupRequest, RecordBody, ResultBody, time_text};
-
-const REASON_BYTES: usize = 1024;
 
 /// Explains a key: what each tier knows of it, and whether it would be believed. Changes nothing.
 #[utoipa::path(post, path = "/v1/topics/{topic}/records/lookup", tag = "records", params(("topic" = String, Path,)), request_body = LookupRequest,
@@ -83,17 +84,15 @@ pub async fn forget(request: HttpRequest, path: Path<String>, payload: Payload, 
     let key =
         Key::parse(&asked.key, service.limits.key_bytes, policy.default_region.as_deref(), ladder.table()).map_err(|e| key_problem(&e))?;
     let group = parse_group(asked.group.as_deref())?;
-    if asked.reason.trim().is_empty() {
-        return Err(Problem::field("/reason", "must not be empty"));
+    let reason = check_reason(&asked.reason)?;
+    let deed = Deed { actor: &caller.name, reason, topic: &policy.topic, group: &group };
+    let forgotten = ladder.forget(&key, &deed, deadline).await.map_err(|refusal| service.refused(&caller, &policy.topic, refusal))?;
+    let mut body = ForgetBody { removed: forgotten.removed, regions: BTreeMap::new(), unheard: BTreeMap::new() };
+    for spread in forgotten.regions {
+        body.regions.insert(spread.region.clone(), if spread.done { "done" } else { "pending" });
+        if !spread.unheard.is_empty() {
+            body.unheard.insert(spread.region, spread.unheard);
+        }
     }
-    check_free_text(&asked.reason, REASON_BYTES).map_err(|e| text_problem("/reason", &e))?;
-    let removed = ladder.forget(&policy.topic, &group, &key, &caller.name, &asked.reason, deadline).await;
-    let removed = removed.map_err(|refusal| service.refused(&caller, &policy.topic, refusal))?;
-    // The home is done; this region's caches too. The others hear through their feeds, which this instance cannot see.
-    let mut regions = std::collections::BTreeMap::new();
-    for (_, home) in ladder.table().iter() {
-        regions.insert(home.region.clone(), "pending");
-    }
-    regions.insert(service.region.clone(), "done");
-    Ok(ok(&ForgetBody { removed, regions }))
+    Ok(ok(&body))
 }

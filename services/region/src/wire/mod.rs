@@ -2,6 +2,7 @@
 
 mod answer;
 mod ends;
+mod operators;
 mod questions;
 mod records;
 mod topics;
@@ -11,6 +12,7 @@ pub use ends::{
     CompleteBatch, CompleteRequest, EndBatchBody, EndItem, ExtendBatch, ExtendRequest, OutcomeWord, ReleaseBatch, ReleaseRequest,
     ResultRequest, SettledBody,
 };
+pub use operators::{AuditBody, DeedBody, ForceReleaseRequest, ForceReleasedBody, OpenClaimBody, OpenClaimsBody, StatsBody, TallyBody};
 pub use questions::{CheckBatch, CheckItem, ClaimBatch, ClaimItem, Detail, Text, WindowWord};
 pub use records::{CacheBody, ForgetBody, ForgetRequest, HomeBody, LookupBody, LookupRequest, RecordBody};
 pub use topics::{TopicBody, TopicDeletedBody, TopicPut, TopicPutBody, TopicsBody};

@@ -108,6 +108,11 @@ pub struct RecordBody {
 pub struct ForgetBody {
     /// A live record was removed.
     pub removed: bool,
-    /// Per region: `done`, or `pending` until its instances have heard (within 1 s while they are connected to the home).
+    /// Per region: `done` once every instance of it that the home hears of has read the forget, and where no process is that could
+    /// remember the key; otherwise `pending`: each drops the key as soon as it hears, within 1 s while it is connected to the home.
     pub regions: BTreeMap<String, &'static str>,
+    /// Per region: instances the home has not heard of for 10 s and which did not end in good order. Those that are down hold nothing;
+    /// one that is cut off from the home may say `duplicate` from memory until it is connected again.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub unheard: BTreeMap<String, Vec<String>>,
 }

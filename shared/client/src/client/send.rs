@@ -35,6 +35,14 @@ pub(super) struct Call {
 }
 
 impl Call {
+    /// With parameters in the URL; those without a value are left out.
+    pub fn query(mut self, pairs: &[(&str, Option<&str>)]) -> Self {
+        for (name, value) in pairs.iter().filter_map(|(name, value)| Some((name, (*value)?))) {
+            self.url.query_pairs_mut().append_pair(name, value);
+        }
+        self
+    }
+
     pub fn waiting(self, extra_ms: Option<u64>) -> Self {
         Self { timeout: self.timeout + Duration::from_millis(extra_ms.unwrap_or(0)), ..self }
     }

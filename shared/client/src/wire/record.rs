@@ -48,6 +48,8 @@ pub struct Forgotten {
     pub removed: bool,
     /// Per region: `done`, or `pending` where its caches are not reached yet.
     pub regions: BTreeMap<String, String>,
+    /// Per region: instances the home has not heard of, down or cut off.
+    pub unheard: BTreeMap<String, Vec<String>>,
     /// Whatever else came.
     #[serde(flatten)]
     pub extra: Map<String, Value>,

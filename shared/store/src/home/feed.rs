@@ -7,28 +7,50 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use super::{Home, Known, Learnt};
 use crate::hot::HotTier;
 use crate::local::LocalTier;
-use crate::postgres::{Feed, Identity, Pulse, call_forgets, call_hello, call_pulse, call_topics, check_home, open_feed};
+use crate::postgres::{
+    Feed, Identity, Pulse, call_feed_gone, call_feed_seen, call_forgets, call_hello, call_pulse, call_topics, check_home, open_feed,
+};
 
 const PULSE: Duration = Duration::from_secs(1);
 const PULSE_TIMEOUT: Duration = Duration::from_secs(2);
 const PAUSE_MIN: Duration = Duration::from_millis(200);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-pub async fn run(home: Arc<Home>, local: LocalTier, hot: Option<HotTier>, keep_forgets: Duration, stop: CancellationToken) {
+/// How often a home hears from this process even if nothing was forgotten: well within the 10 s after which it counts as unheard.
+const SEEN_AGAIN: Duration = Duration::from_secs(3);
+/// Longest the goodbye may keep a stopping process.
+const GOODBYE: Duration = Duration::from_millis(500);
+
+/// Who reads the forget logs: this process.
+pub struct Reader {
+    /// Made anew at each start.
+    pub process: Uuid,
+    pub instance: String,
+    pub region: String,
+}
+
+/// What hears of forgets.
+pub struct Caches {
+    pub local: LocalTier,
+    pub hot: Option<HotTier>,
+    pub keep_forgets: Duration,
+}
+
+pub async fn run(home: Arc<Home>, caches: Caches, reader: Arc<Reader>, stop: CancellationToken) {
     let mut pause = PAUSE_MIN;
-    let mut up_once = false;
+    let mut life = Life { feed: None, seen: None, up: false };
     loop {
-        let caches = Caches { local: &local, hot: hot.as_ref(), keep_forgets };
         let ended = tokio::select! {
-            ended = follow(&home, &caches, &mut up_once) => ended,
-            () = stop.cancelled() => return,
+            ended = follow(&home, &caches, &reader, &mut life) => ended,
+            () = stop.cancelled() => return sign_off(&life, &reader).await,
         };
         // The first break of a feed that worked is looked into at once: one lost connection is no outage.
-        if !up_once {
+        if !life.up {
             home.set_down(&ended);
             let jittered = pause.mul_f64(rand::random_range(0.75..1.25));
             tokio::select! {
@@ -40,26 +62,36 @@ pub async fn run(home: Arc<Home>, local: LocalTier, hot: Option<HotTier>, keep_f
             tracing::info!(home = %home.spec.name, why = %ended, "the feed ended; connecting anew");
             pause = PAUSE_MIN;
         }
-        up_once = false;
+        life = Life { feed: None, seen: None, up: false };
     }
 }
 
-struct Caches<'a> {
-    local: &'a LocalTier,
-    hot: Option<&'a HotTier>,
-    keep_forgets: Duration,
+/// One connection's life.
+struct Life {
+    feed: Option<Feed>,
+    /// What the home was last told of this process's reading, and when.
+    seen: Option<((i32, i64), Instant)>,
+    /// It worked once.
+    up: bool,
 }
 
-/// One connection's life; answers why it ended.
-async fn follow(home: &Home, caches: &Caches<'_>, up_once: &mut bool) -> String {
-    match try_follow(home, caches, up_once).await {
+/// The process ends in good order, and its caches with it: the home need not wait for it any more.
+async fn sign_off(life: &Life, reader: &Reader) {
+    if let (Some(feed), Some(_)) = (&life.feed, life.seen) {
+        let _ = tokio::time::timeout(GOODBYE, call_feed_gone(&feed.client, reader.process)).await;
+    }
+}
+
+/// Follows over one connection; answers why it ended.
+async fn follow(home: &Home, caches: &Caches, reader: &Reader, life: &mut Life) -> String {
+    match try_follow(home, caches, reader, life).await {
         Ok(never) => match never {},
         Err(why) => why,
     }
 }
 
-async fn try_follow(home: &Home, caches: &Caches<'_>, up_once: &mut bool) -> Result<std::convert::Infallible, String> {
-    let mut feed = open_feed(&home.settings.target).await.map_err(|e| chain(&e))?;
+async fn try_follow(home: &Home, caches: &Caches, reader: &Reader, life: &mut Life) -> Result<std::convert::Infallible, String> {
+    let feed = life.feed.insert(open_feed(&home.settings.target).await.map_err(|e| chain(&e))?);
     let hello = within(call_hello(&feed.client)).await?.ok_or("the database has no dedup schema, or the role may not use it")?;
     let ours = home.secret_id.load_full().map(|id| *id);
     let problems = check_home(&hello, &home.spec.name, &home.spec.region, &home.spec.prefixes, ours, home.settings.allow_weak_durability);
@@ -76,22 +108,36 @@ async fn try_follow(home: &Home, caches: &Caches<'_>, up_once: &mut bool) -> Res
     }
     within(feed.client.batch_execute("LISTEN dedup_forget /* dedup: feed */")).await?;
     home.known.store(Some(Arc::new(Known { identity, epoch: hello.epoch })));
-    let mut topics_seen = pulse(home, &feed, caches, None).await?;
+    let mut topics_seen = pulse(home, feed, caches, None).await?;
     home.set_up();
-    *up_once = true;
+    life.up = true;
     loop {
+        tell_seen(home, feed, reader, &mut life.seen).await;
         tokio::select! {
             () = tokio::time::sleep(PULSE) => {}
             heard = feed.notifications.recv() => heard.ok_or("the connection was closed")?,
             () = home.look_now.notified() => {}
         }
-        topics_seen = pulse(home, &feed, caches, Some(topics_seen)).await?;
+        topics_seen = pulse(home, feed, caches, Some(topics_seen)).await?;
         home.set_up();
     }
 }
 
+/// Tells the home how far its forget log is read here, when that changed and now and then. A failure is no reason to call the home down:
+/// at worst it answers a forget with `pending`.
+async fn tell_seen(home: &Home, feed: &Feed, reader: &Reader, seen: &mut Option<((i32, i64), Instant)>) {
+    let read = home.forgets.read();
+    if seen.is_some_and(|(told, at)| told == read && at.elapsed() < SEEN_AGAIN) {
+        return;
+    }
+    match within(call_feed_seen(&feed.client, reader.process, &reader.instance, &reader.region, read)).await {
+        Ok(()) => *seen = Some((read, Instant::now())),
+        Err(why) => tracing::debug!(home = %home.spec.name, why, "the home was not told how far its forget log is read"),
+    }
+}
+
 /// Asks how far the home is and catches up. Answers the topics' change counter.
-async fn pulse(home: &Home, feed: &Feed, caches: &Caches<'_>, topics_seen: Option<i64>) -> Result<i64, String> {
+async fn pulse(home: &Home, feed: &Feed, caches: &Caches, topics_seen: Option<i64>) -> Result<i64, String> {
     let sent = Instant::now();
     let Pulse { home_ms, forget_pos, topics_change, incarnation, durable } = within(call_pulse(&feed.client)).await?;
     if !durable && !home.settings.allow_weak_durability {
@@ -110,15 +156,16 @@ async fn pulse(home: &Home, feed: &Feed, caches: &Caches<'_>, topics_seen: Optio
     if topics_seen != Some(topics_change) {
         home.set_topics(within(call_topics(&feed.client)).await?);
     }
+    home.forgets.follow(incarnation);
     let known = home.forgets.position();
     let keep = i64::try_from(caches.keep_forgets.as_millis()).unwrap_or(i64::MAX / 4);
-    if forget_pos > known || topics_seen.is_none() {
+    if forget_pos > known || !home.forgets.is_loaded() {
         let entries = within(call_forgets(&feed.client, known, home_ms - keep)).await?;
         home.forgets.extend(&entries, forget_pos.max(entries.last().map_or(0, |e| e.0)), home_ms, keep);
         for (_, digest) in &entries {
             caches.local.forget(digest);
         }
-        if let (Some(hot), false) = (caches.hot, entries.is_empty()) {
+        if let (Some(hot), false) = (&caches.hot, entries.is_empty()) {
             hot.forget(entries.iter().map(|(_, digest)| *digest).collect()).await;
         }
     }

@@ -5,6 +5,7 @@ mod clock;
 mod feed;
 mod forgets;
 mod job;
+mod operate;
 mod work;
 
 use std::collections::HashMap;
@@ -16,6 +17,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use dedup_core::{Digest, HomeId, HomeSpec, HomeTable, Secret, Topic, TopicPolicy};
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use batcher::{Batcher, Item};
@@ -26,7 +28,7 @@ use work::{Decide, End, Work};
 
 use crate::hot::HotTier;
 use crate::local::LocalTier;
-use crate::postgres::{CallError, Identity, Line, Lines, PgTarget, TopicRow, call_forget, call_lookup, call_topics};
+use crate::postgres::{CallError, Identity, Line, Lines, PgTarget, TopicRow, call_lookup, call_topics};
 use crate::{Answer, Ask, Finish, FinishAnswer, Looked, Refusal, RefusalKind, StoreMetrics};
 
 /// How to reach one home and how much to ask of it.
@@ -302,27 +304,6 @@ impl Home {
         })
     }
 
-    /// Forgets one record in the home; its log carries it to every cache.
-    pub async fn forget(
-        &self,
-        digest: Digest,
-        actor: &str,
-        topic: &str,
-        group: &str,
-        reason: &str,
-        deadline: Instant,
-    ) -> Result<bool, Refusal> {
-        let done = self.direct(deadline, async |client, who| call_forget(client, who, digest, actor, topic, group, reason).await).await?;
-        let Some((removed, pos)) = done else {
-            return Err(Refusal::not_applied(RefusalKind::HomeUnavailable));
-        };
-        // This instance hears its own forget at once; the others through their feeds.
-        let now = self.clock.bound_ms().unwrap_or_default();
-        self.forgets.extend(&[(pos, digest)], 0, now, i64::MAX / 2);
-        self.look_now.notify_one();
-        Ok(removed)
-    }
-
     async fn ask<W: Work>(
         &self,
         asks: Vec<W::Ask>,
@@ -361,6 +342,10 @@ impl Home {
 
 /// What the homes work with besides themselves.
 pub struct Around {
+    /// Region this process serves: homes are told who reads their forget logs.
+    pub region: String,
+    /// Name of this process.
+    pub instance: String,
     /// Told of forgotten keys.
     pub local: LocalTier,
     /// Told of forgotten keys.
@@ -378,12 +363,15 @@ pub struct Around {
 pub struct Homes {
     homes: Arc<[Arc<Home>]>,
     table: Arc<HomeTable>,
+    feeds: TaskTracker,
 }
 
 impl Homes {
     /// Starts a feed and two batchers for each home, on the current tokio runtime. `settings` in the order of the table.
     pub fn start(table: Arc<HomeTable>, settings: Vec<HomeSettings>, secret: &Secret, around: &Around) -> Self {
-        let Around { local, hot, keep_forgets, metrics, stop } = around;
+        let Around { region, instance, local, hot, keep_forgets, metrics, stop } = around;
+        let feeds = TaskTracker::new();
+        let reader = Arc::new(feed::Reader { process: Uuid::new_v4(), instance: instance.clone(), region: region.clone() });
         let secret_id: Arc<ArcSwapOption<[u8; 8]>> = Arc::new(ArcSwapOption::from_pointee(secret.id()));
         let start = |((_, spec), settings): ((HomeId, &HomeSpec), HomeSettings)| {
             let (asks, asked) = mpsc::unbounded_channel();
@@ -410,10 +398,13 @@ impl Homes {
             });
             tokio::spawn(Batcher::<Decide>::run(Arc::clone(&home), asked));
             tokio::spawn(Batcher::<End>::run(Arc::clone(&home), ended));
-            tokio::spawn(feed::run(Arc::clone(&home), local.clone(), hot.clone(), *keep_forgets, stop.clone()));
+            let caches = feed::Caches { local: local.clone(), hot: hot.clone(), keep_forgets: *keep_forgets };
+            feeds.spawn(feed::run(Arc::clone(&home), caches, Arc::clone(&reader), stop.clone()));
             home
         };
-        Self { homes: table.iter().zip(settings).map(start).collect(), table }
+        let homes = table.iter().zip(settings).map(start).collect();
+        feeds.close();
+        Self { homes, table, feeds }
     }
 
     pub(crate) fn get(&self, id: HomeId) -> &Arc<Home> {
@@ -422,6 +413,11 @@ impl Homes {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Home>> {
         self.homes.iter()
+    }
+
+    /// After the stop: waits until the homes were told that this process and its caches end, at most `within`.
+    pub async fn signed_off(&self, within: Duration) {
+        let _ = tokio::time::timeout(within, self.feeds.wait()).await;
     }
 
     /// The table they were started from.

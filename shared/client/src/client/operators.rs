@@ -1,0 +1,51 @@
+//! What operators do and ask.
+
+use reqwest::Method;
+use serde_json::Value;
+
+use super::Client;
+use super::send::Repeat;
+use crate::{Audit, ClaimFilter, ForceReleased, OpenClaims, RecordRef, Result};
+
+impl Client {
+    /// A page of claims that are not done, over all homes.
+    ///
+    /// # Errors
+    /// See [`Error`](crate::Error).
+    pub async fn open_claims(&self, filter: &ClaimFilter) -> Result<OpenClaims> {
+        let limit = filter.limit.map(|limit| limit.to_string());
+        let query = [
+            ("topic", filter.topic.as_deref()),
+            ("state", filter.state.as_deref()),
+            ("limit", limit.as_deref()),
+            ("cursor", filter.cursor.as_deref()),
+        ];
+        self.answer(self.call(Method::GET, &["v1", "claims"], Repeat::Always)?.query(&query)).await
+    }
+
+    /// Ends an open claim of whoever holds it; [`RecordRef::reason`] must be given.
+    ///
+    /// # Errors
+    /// Code `record-not-found` if the key has no open claim; see [`Error`](crate::Error).
+    pub async fn force_release(&self, topic: &str, record: &RecordRef) -> Result<ForceReleased> {
+        let call = self.post(&["v1", "topics", topic, "records", "force-release"], record, Repeat::IfNotApplied)?;
+        self.answer(call).await
+    }
+
+    /// A page of what operators did, newest first. `cursor`: [`Audit::next_cursor`] of the page before.
+    ///
+    /// # Errors
+    /// See [`Error`](crate::Error).
+    pub async fn audit(&self, topic: Option<&str>, cursor: Option<&str>) -> Result<Audit> {
+        let query = [("topic", topic), ("cursor", cursor)];
+        self.answer(self.call(Method::GET, &["v1", "audit"], Repeat::Always)?.query(&query)).await
+    }
+
+    /// Counts and duplicate rates of this instance since its start, as the service tells them.
+    ///
+    /// # Errors
+    /// See [`Error`](crate::Error).
+    pub async fn stats(&self) -> Result<Value> {
+        self.answer(self.call(Method::GET, &["v1", "stats"], Repeat::Always)?).await
+    }
+}

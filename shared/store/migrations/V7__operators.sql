@@ -1,0 +1,171 @@
+-- What operators ask: open claims, the trace of deeds, ending somebody's claim; and how far each instance has read the forget log.
+
+-- Pages of open claims of one topic. (A claim pays one more index entry for it; open claims are few beside done records.)
+CREATE INDEX ON dedup.claim_texts (topic_id, digest);
+CREATE INDEX ON dedup.audit (topic, id);
+
+-- A page of claims that are not done, by (topic_id, digest), after a position. p_states: in_progress (lease alive) · lapsed (nobody has
+-- taken over yet) · released. Looks at no more than p_scan texts, so that a topic with many others costs many short calls, not a long
+-- one. at_topic, at_digest: where it stopped; null: there is nothing more. status: ok · wrong-home.
+CREATE FUNCTION dedup.open_claims_v1(p_home uuid, p_secret bytea, p_topics text[], p_states text[], p_after_topic int, p_after_digest uuid, p_limit int, p_scan int,
+    OUT status text, OUT incarnation int, OUT at_topic int, OUT at_digest uuid, OUT topic text[], OUT grp text[], OUT key text[], OUT owner text[], OUT note text[],
+    OUT state text[], OUT fence bigint[], OUT first_seen bigint[], OUT expires bigint[], OUT ends bigint[], OUT meta int[], OUT home_ms bigint)
+  LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off
+  SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+#variable_conflict use_column
+DECLARE
+  v_segments int[];
+  v_topic    record;
+  v_page     record;
+  v_after    uuid;
+  v_left     int := p_limit;
+  v_scan     int := p_scan;
+  v_step     int;
+BEGIN
+  PERFORM pg_advisory_xact_lock_shared(1684366453, 1);
+  home_ms := dedup.now_ms();
+  incarnation := dedup.incarnation();
+  IF NOT EXISTS (SELECT 1 FROM dedup.home h WHERE h.home_id = p_home AND h.secret_id = p_secret) THEN status := 'wrong-home'; RETURN; END IF;
+  IF incarnation = 0 THEN RAISE EXCEPTION 'a standby does not answer' USING ERRCODE = '25006'; END IF;
+  status := 'ok';
+  v_segments := dedup.live_segments('{}');
+  FOR v_topic IN SELECT t.topic_id, t.name FROM dedup.topics t WHERE t.name = ANY (p_topics) AND t.topic_id >= p_after_topic ORDER BY t.topic_id LOOP
+    v_after := CASE WHEN v_topic.topic_id = p_after_topic THEN p_after_digest END;
+    LOOP
+      v_step := least(v_scan, 200);
+      -- One probe per text and segment; a text whose record has gone or changed hands shows nothing.
+      WITH page AS MATERIALIZED (
+        SELECT x.* FROM dedup.claim_texts x WHERE x.topic_id = v_topic.topic_id AND x.digest > coalesce(v_after, '00000000-0000-0000-0000-000000000000')
+          ORDER BY x.digest LIMIT v_step),
+      seen AS (
+        SELECT p.*, c.meta, dedup.t_out(s.origin_ms, c.first_seen) AS first_seen, dedup.t_out(s.origin_ms, c.expires) AS expires, dedup.t_out(s.origin_ms, c.ends) AS ends
+          FROM page p CROSS JOIN unnest(v_segments) g(segment_id)
+          CROSS JOIN LATERAL (SELECT * FROM dedup.claims c WHERE c.segment_id = g.segment_id AND c.digest = p.digest LIMIT 1) c
+          JOIN dedup.segments s ON s.segment_id = c.segment_id WHERE c.fence = p.fence),
+      named AS (
+        SELECT n.*, CASE WHEN n.meta & 7 = 1 AND home_ms < n.ends THEN 'in_progress'
+                         WHEN n.meta & 7 = 1 AND home_ms < n.expires THEN 'lapsed'
+                         WHEN n.meta & 7 = 4 AND home_ms < n.expires THEN 'released' END AS state FROM seen n),
+      wanted AS (SELECT * FROM named w WHERE w.state = ANY (p_states) ORDER BY w.digest LIMIT v_left)
+      SELECT (SELECT count(*) FROM page) AS looked, (SELECT p.digest FROM page p ORDER BY p.digest DESC LIMIT 1) AS page_end,
+             count(*) AS found, (array_agg(w.digest ORDER BY w.digest DESC))[1] AS found_end,
+             array_agg(w.grp ORDER BY w.digest) AS grp, array_agg(w.key ORDER BY w.digest) AS key, array_agg(w.owner ORDER BY w.digest) AS owner,
+             array_agg(w.note ORDER BY w.digest) AS note, array_agg(w.state ORDER BY w.digest) AS state, array_agg(w.fence ORDER BY w.digest) AS fence,
+             array_agg(w.first_seen ORDER BY w.digest) AS first_seen, array_agg(w.expires ORDER BY w.digest) AS expires,
+             array_agg(w.ends ORDER BY w.digest) AS ends, array_agg(w.meta ORDER BY w.digest) AS meta
+        INTO v_page FROM wanted w;
+      IF v_page.found > 0 THEN
+        topic := topic || array_fill(v_topic.name, ARRAY[v_page.found::int]);
+        grp := grp || v_page.grp; key := key || v_page.key; owner := owner || v_page.owner; note := note || v_page.note; state := state || v_page.state;
+        fence := fence || v_page.fence; first_seen := first_seen || v_page.first_seen; expires := expires || v_page.expires;
+        ends := ends || v_page.ends; meta := meta || v_page.meta;
+        v_left := v_left - v_page.found;
+      END IF;
+      v_scan := v_scan - v_page.looked;
+      IF v_left = 0 OR v_scan <= 0 THEN
+        at_topic := v_topic.topic_id;
+        at_digest := CASE WHEN v_left = 0 THEN v_page.found_end ELSE v_page.page_end END;
+        RETURN;
+      END IF;
+      EXIT WHEN v_page.looked < v_step;
+      v_after := v_page.page_end;
+    END LOOP;
+  END LOOP;
+END $$;
+
+-- Ends an open claim (its lease alive or lapsed) of whoever holds it. The row gets a fence of its own, so that nothing the former owner
+-- still sends is current, a late release no less than a late completion. outcome: released · not-open (state tells what there is).
+CREATE FUNCTION dedup.force_release_v1(p_home uuid, p_secret bytea, p_digest uuid, p_actor text, p_topic text, p_group text, p_reason text,
+    OUT status text, OUT outcome text, OUT state text, OUT attempt int, OUT fence bigint, OUT owner text, OUT home_ms bigint)
+  LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off SET lock_timeout = '1s' AS $$
+#variable_conflict use_column
+DECLARE
+  r       record;
+  v_past  boolean;
+  v_fence bigint;
+BEGIN
+  PERFORM pg_advisory_xact_lock_shared(1684366453, 1);
+  IF NOT EXISTS (SELECT 1 FROM dedup.home h WHERE h.home_id = p_home AND h.secret_id = p_secret) THEN status := 'wrong-home'; RETURN; END IF;
+  status := 'ok';
+  FOR round IN 1..5 LOOP
+    home_ms := dedup.now_ms();
+    SELECT l.* INTO r FROM dedup.look(ARRAY[p_digest], dedup.live_segments('{}'), '{}', '{}') l
+      ORDER BY home_ms >= CASE WHEN l.meta & 7 IN (1, 2) THEN greatest(l.expires, l.ends) ELSE l.expires END,
+               CASE l.meta & 7 WHEN 3 THEN 0 WHEN 4 THEN 2 ELSE 1 END, l.fence DESC LIMIT 1;
+    IF NOT FOUND THEN
+      outcome := 'not-open'; state := 'absent';
+      RETURN;
+    END IF;
+    attempt := r.meta >> 8;
+    fence := r.fence;
+    v_past := home_ms >= CASE WHEN r.meta & 7 IN (1, 2) THEN greatest(r.expires, r.ends) ELSE r.expires END;
+    IF v_past OR NOT r.meta & 7 IN (1, 2) THEN
+      outcome := 'not-open';
+      state := CASE WHEN v_past THEN 'expired' WHEN r.meta & 7 = 3 THEN 'done' WHEN r.meta & 7 = 4 THEN 'released' ELSE 'issued' END;
+      RETURN;
+    END IF;
+    v_fence := dedup.fence_base() | nextval('dedup.fence_counter');
+    UPDATE dedup.claims c SET meta = (r.meta & -8) | 4, fence = v_fence,
+        ends = dedup.t_in((SELECT origin_ms FROM dedup.segments WHERE segment_id = r.segment_id), home_ms)
+      WHERE c.segment_id = r.segment_id AND c.digest = p_digest AND c.fence = r.fence AND c.meta = r.meta;
+    CONTINUE WHEN NOT FOUND;
+    UPDATE dedup.claim_texts t SET fence = v_fence WHERE t.digest = p_digest AND t.fence = r.fence RETURNING t.owner INTO owner;
+    INSERT INTO dedup.audit (at_ms, actor, action, topic, grp, digest, reason) VALUES (home_ms, p_actor, 'force-release', p_topic, p_group, p_digest, p_reason);
+    outcome := 'released'; state := 'released';
+    RETURN;
+  END LOOP;
+  RAISE EXCEPTION 'the record changed under five looks' USING ERRCODE = '55P03';
+END $$;
+
+-- Deeds before an id, newest first.
+CREATE FUNCTION dedup.audit_v1(p_home uuid, p_secret bytea, p_topic text, p_before bigint, p_limit int)
+  RETURNS TABLE (id bigint, at_ms bigint, actor text, action text, topic text, grp text, digest uuid, reason text)
+  LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off AS $$
+BEGIN
+  IF NOT EXISTS (SELECT 1 FROM dedup.home h WHERE h.home_id = p_home AND h.secret_id = p_secret) THEN
+    RAISE EXCEPTION 'another home' USING ERRCODE = 'DD001';
+  END IF;
+  IF p_topic IS NULL THEN
+    RETURN QUERY SELECT a.id, a.at_ms, a.actor, a.action, a.topic, a.grp, a.digest, a.reason FROM dedup.audit a
+      WHERE a.id < p_before ORDER BY a.id DESC LIMIT p_limit;
+  ELSE
+    RETURN QUERY SELECT a.id, a.at_ms, a.actor, a.action, a.topic, a.grp, a.digest, a.reason FROM dedup.audit a
+      WHERE a.topic = p_topic AND a.id < p_before ORDER BY a.id DESC LIMIT p_limit;
+  END IF;
+END $$;
+
+-- How far each process has read the forget log. A row stays after its process was killed (it may as well only be cut off, and go on
+-- answering from its caches) and goes when the process ends in good order: then there are no caches of it.
+CREATE TABLE dedup.feeds (
+  process     uuid   PRIMARY KEY,      -- made anew at each start: two processes that share a name are still two
+  instance    text   NOT NULL,
+  region      text   NOT NULL,
+  incarnation int    NOT NULL,         -- of the home whose log it read: another one gives the same positions to other forgets
+  pos         bigint NOT NULL,
+  heard_ms    bigint NOT NULL
+);
+
+CREATE FUNCTION dedup.feed_seen_v1(p_process uuid, p_instance text, p_region text, p_incarnation int, p_pos bigint) RETURNS void LANGUAGE plpgsql SECURITY DEFINER
+  SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  -- Said again in seconds: it must not wait for a standby, whose absence is no reason to call the home down.
+  PERFORM set_config('synchronous_commit', 'off', true);
+  UPDATE dedup.feeds SET incarnation = p_incarnation, pos = p_pos, heard_ms = dedup.now_ms() WHERE process = p_process;
+  IF NOT FOUND THEN
+    INSERT INTO dedup.feeds VALUES (p_process, p_instance, p_region, p_incarnation, p_pos, dedup.now_ms()) ON CONFLICT (process) DO NOTHING;
+    -- Processes of this region that died long ago. Only when one of its region comes: the last ones of a region are never lost.
+    DELETE FROM dedup.feeds WHERE region = p_region AND heard_ms < dedup.now_ms() - 86400000;
+  END IF;
+END $$;
+
+CREATE FUNCTION dedup.feed_gone_v1(p_process uuid) RETURNS void LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  DELETE FROM dedup.feeds WHERE process = p_process $$;
+
+-- Who has read as far as p_pos. live: heard of within 10 s.
+CREATE FUNCTION dedup.feeds_v1(p_pos bigint) RETURNS TABLE (region text, instance text, live boolean, passed boolean) LANGUAGE sql VOLATILE SECURITY DEFINER
+  SET search_path = pg_catalog, pg_temp AS $$
+  SELECT f.region, f.instance, f.heard_ms > dedup.now_ms() - 10000, f.incarnation = i AND f.pos >= p_pos FROM dedup.feeds f CROSS JOIN dedup.incarnation() i $$;
+
+GRANT EXECUTE ON FUNCTION dedup.open_claims_v1(uuid, bytea, text[], text[], int, uuid, int, int),
+  dedup.force_release_v1(uuid, bytea, uuid, text, text, text, text), dedup.audit_v1(uuid, bytea, text, bigint, int),
+  dedup.feed_seen_v1(uuid, text, text, int, bigint), dedup.feed_gone_v1(uuid), dedup.feeds_v1(bigint) TO dedup_service;
