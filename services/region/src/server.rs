@@ -18,7 +18,6 @@ use tokio_util::sync::CancellationToken;
 use crate::api;
 use crate::auth::Callers;
 use crate::metrics::{Decisions, watch_tiers};
-use crate::openapi::document;
 use crate::problem::{Code, Problem};
 use crate::service::{Parts, Phase, Service};
 
@@ -308,6 +307,7 @@ fn routes(c: &mut ServiceConfig) {
     at("/v1/regions", web::get().to(api::regions));
     at("/openapi.json", web::get().to(api::openapi));
     at("/docs", web::get().to(api::docs));
+    at("/docs/{part:.*}", web::get().to(api::page));
     at("/problems", web::get().to(api::problems));
     at("/problems/{code}", web::get().to(api::problem));
     c.service(
@@ -317,7 +317,6 @@ fn routes(c: &mut ServiceConfig) {
             .route(web::delete().to(api::delete))
             .default_service(web::to(method_not_allowed)),
     );
-    c.service(utoipa_swagger_ui::SwaggerUi::new("/docs/{_:.*}").url("/docs/openapi.json", document()));
 }
 
 async fn method_not_allowed() -> Result<actix_web::HttpResponse, Problem> {

@@ -22,10 +22,6 @@ use crate::wire::{AnswerBody, Asked, BatchBody, BatchItem, CheckBatch, CheckItem
 
 /// Stored results of one batch answer, in sum; beyond that `result_omitted`.
 const BATCH_RESULT_BYTES: usize = 1 << 20;
-/// Pause between two looks at a claim somebody waits for.
-const WAIT_STEP: Duration = Duration::from_millis(100);
-/// Less than this is not worth another look.
-const WAIT_LEAST: Duration = Duration::from_millis(5);
 
 /// One-shot check: "am I the first?" Marks the key done at once.
 ///
@@ -275,20 +271,9 @@ async fn ask_waiting(
     };
     let until = Instant::now() + Duration::from_millis(question.wait_ms);
     let until = own.map_or(until, |own| own.min(until));
-    let mut answer = ask(deadline).await?;
-    loop {
-        let left = until.saturating_duration_since(Instant::now());
-        if answer.verdict != Verdict::InProgress || left < WAIT_LEAST {
-            return Ok(answer);
-        }
-        let lease = Duration::from_millis(u64::try_from(answer.record.ends_ms - answer.at_ms).unwrap_or(0));
-        tokio::time::sleep(WAIT_STEP.min(left).min(lease.max(WAIT_LEAST))).await;
-        match ask(own.unwrap_or_else(|| Instant::now() + service.deadline)).await {
-            // The caller's time ended during this look: the one before stands.
-            Err(_) if Instant::now() >= until => return Ok(answer),
-            newer => answer = newer?,
-        }
-    }
+    let answer = ask(deadline).await?;
+    let again = async || ask(own.unwrap_or_else(|| Instant::now() + service.deadline)).await;
+    service.waiting.wait(answer, &question.query, until, again).await
 }
 
 fn shape(service: &Service, policy: &TopicPolicy, answer: &Answer, question: &Question) -> AnswerBody {
