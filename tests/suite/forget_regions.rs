@@ -57,7 +57,7 @@ fn done_is_true_the_moment_it_is_said() {
 
 /// A region whose Redis is frozen, and so misses the deletion, is `done` all the same, and rightly: the value that is still there when
 /// Redis comes back is believed by nobody, not even by an instance that was restarted meanwhile. `lookup` says why.
-/// Seen to fail with hits believed whatever the forget log says.
+/// Seen to fail with a feed that waits for Redis before it goes on.
 #[test]
 fn a_forget_does_not_need_redis() {
     run(async {
@@ -130,6 +130,13 @@ fn killed_instances_are_pending_until_they_are_back() {
             let gone = forget(&all[round % 2], &t, &key).await;
             assert_eq!(states(&gone), (json!("done"), json!("pending")), "{gone:?}");
             assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+            // The same when the home has not heard of them for long.
+            let owner = eu.postgres.connect("dedup_owner").await;
+            owner.execute("UPDATE dedup.feeds SET heard_ms = heard_ms - 60000 WHERE region = 'us'", &[]).await.unwrap();
+            check(&all[0], &t, json!({"key": format!("eu:long-{round}")})).await.is("first");
+            let gone = forget(&all[0], &t, &format!("eu:long-{round}")).await;
+            assert_eq!(states(&gone), (json!("done"), json!("pending")), "{gone:?}");
+            assert_eq!(gone.body["unheard"], json!({"us": ["us-1", "us-2"]}), "{gone:?}");
             for instance in &us.instances {
                 instance.start().await.unwrap();
             }

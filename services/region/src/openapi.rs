@@ -43,8 +43,3 @@ struct Document;
 pub fn openapi_json() -> String {
     Document::openapi().to_pretty_json().unwrap_or_else(|_| "{}".into())
 }
-
-/// The document for the page at `/docs`.
-pub fn document() -> utoipa::openapi::OpenApi {
-    Document::openapi()
-}

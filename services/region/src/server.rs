@@ -18,7 +18,6 @@ use tokio_util::sync::CancellationToken;
 use crate::api;
 use crate::auth::Callers;
 use crate::metrics::{Decisions, watch_tiers};
-use crate::openapi::document;
 use crate::problem::{Code, Problem};
 use crate::service::{Parts, Phase, Service};
 
@@ -314,6 +313,7 @@ fn routes(c: &mut ServiceConfig) {
     at("/v1/regions", "GET", web::get().to(api::regions));
     at("/openapi.json", "GET", web::get().to(api::openapi));
     at("/docs", "GET", web::get().to(api::docs));
+    at("/docs/{part:.*}", "GET", web::get().to(api::page));
     at("/problems", "GET", web::get().to(api::problems));
     at("/problems/{code}", "GET", web::get().to(api::problem));
     c.service(
@@ -323,7 +323,6 @@ fn routes(c: &mut ServiceConfig) {
             .route(web::delete().to(api::delete))
             .default_service(web::to(|| method_not_allowed("GET, PUT, DELETE"))),
     );
-    c.service(utoipa_swagger_ui::SwaggerUi::new("/docs/{_:.*}").url("/docs/openapi.json", document()));
 }
 
 async fn method_not_allowed(allow: &'static str) -> Result<actix_web::HttpResponse, Problem> {

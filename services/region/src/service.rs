@@ -12,6 +12,7 @@ use dedup_store::{Ladder, Refusal, RefusalKind};
 use crate::auth::{Caller, Callers};
 use crate::metrics::Decisions;
 use crate::problem::{Code, Problem};
+use crate::waiting::Waiting;
 
 /// The life of the process, as `/readyz` tells it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +37,7 @@ pub struct Service {
     pub metrics: Metrics,
     pub metrics_on: bool,
     pub metrics_open: bool,
+    pub waiting: Waiting,
     /// When the process began to serve.
     pub started: Instant,
     phase: AtomicU8,
@@ -71,6 +73,7 @@ impl Service {
             metrics,
             metrics_on,
             metrics_open,
+            waiting: Waiting::default(),
             started: Instant::now(),
             phase: AtomicU8::new(0),
         }

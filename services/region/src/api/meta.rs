@@ -7,7 +7,6 @@ use dedup_runtime::config::Role;
 use serde_json::{Value, json};
 
 use super::{json as respond, ok};
-use crate::openapi::openapi_json;
 use crate::problem::{Code, Problem};
 use crate::problem_pages;
 use crate::service::{Phase, Service};
@@ -87,16 +86,6 @@ pub async fn metrics(request: HttpRequest, service: Data<Service>) -> Result<Htt
         Problem::new(Code::Internal, "metrics could not be written")
     })?;
     Ok(HttpResponse::Ok().content_type(dedup_runtime::metrics::CONTENT_TYPE).body(text))
-}
-
-/// The OpenAPI document.
-pub async fn openapi() -> HttpResponse {
-    HttpResponse::Ok().content_type(ContentType::json()).body(openapi_json())
-}
-
-/// `/docs` without a slash.
-pub async fn docs() -> HttpResponse {
-    HttpResponse::MovedPermanently().insert_header(("location", "/docs/")).finish()
 }
 
 /// One problem explained.

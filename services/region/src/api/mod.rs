@@ -1,6 +1,7 @@
 //! Handlers: each reads a request, asks the ladder, shapes an answer.
 
 mod audit;
+mod docs;
 mod ends;
 mod force_release;
 mod meta;
@@ -11,11 +12,12 @@ mod stats;
 mod topics;
 
 pub use audit::{__path_audit, audit};
+pub use docs::{docs, openapi, page};
 pub use ends::{__path_complete, __path_complete_batch, __path_extend, __path_extend_batch, __path_release, __path_release_batch};
 pub use ends::{complete, complete_batch, extend, extend_batch, release, release_batch};
 pub use force_release::{__path_force_release, force_release};
 pub use meta::{__path_healthz, __path_metrics, __path_readyz, __path_regions};
-pub use meta::{docs, healthz, metrics, not_found, openapi, problem, problems, readyz, regions};
+pub use meta::{healthz, metrics, not_found, problem, problems, readyz, regions};
 pub use open_claims::{__path_open_claims, open_claims};
 pub use questions::{__path_check, __path_check_batch, __path_claim, __path_claim_batch};
 pub use questions::{check, check_batch, claim, claim_batch};

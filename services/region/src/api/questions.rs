@@ -16,15 +16,11 @@ use crate::body;
 use crate::fold;
 use crate::parse::{Parser, Question, header_key, parse_group, parse_window};
 use crate::problem::{Code, Problem};
-use crate::service::{Phase, Service};
+use crate::service::Service;
 use crate::wire::{AnswerBody, Asked, BatchBody, BatchItem, CheckBatch, CheckItem, ClaimBatch, ClaimItem, Counts, Detail, WindowWord};
 
 /// Stored results of one batch answer, in sum; beyond that `result_omitted`.
 const BATCH_RESULT_BYTES: usize = 1 << 20;
-/// Pause between two looks at a claim somebody waits for.
-const WAIT_STEP: Duration = Duration::from_millis(100);
-/// Less than this is not worth another look.
-const WAIT_LEAST: Duration = Duration::from_millis(5);
 
 /// One-shot check: "am I the first?" Marks the key done at once.
 ///
@@ -306,20 +302,9 @@ async fn ask_waiting(
         async |deadline| service.ladder.ask(&policy.topic, &[&question.query], deadline).await.pop().expect("one question, one answer");
     let until = Instant::now() + Duration::from_millis(question.wait_ms);
     let until = own.map_or(until, |own| own.min(until));
-    let mut answer = ask(deadline).await?;
-    loop {
-        let left = until.saturating_duration_since(Instant::now());
-        if answer.verdict != Verdict::InProgress || left < WAIT_LEAST || service.phase() == Phase::Draining {
-            return Ok(answer);
-        }
-        let lease = Duration::from_millis(u64::try_from(answer.record.ends_ms - answer.at_ms).unwrap_or(0));
-        tokio::time::sleep(WAIT_STEP.min(left).min(lease.max(WAIT_LEAST))).await;
-        match ask(own.unwrap_or_else(|| Instant::now() + service.deadline)).await {
-            // The caller's time ended during this look: the one before stands.
-            Err(_) if Instant::now() >= until => return Ok(answer),
-            newer => answer = newer?,
-        }
-    }
+    let answer = ask(deadline).await?;
+    let again = async || ask(own.unwrap_or_else(|| Instant::now() + service.deadline)).await;
+    service.waiting.wait(answer, &question.query, until, again).await
 }
 
 fn shape<'a>(service: &'a Service, policy: &TopicPolicy, answer: &'a Answer, question: &'a Question<'_>) -> AnswerBody<'a> {
