@@ -1,5 +1,7 @@
 //! Hard to hurt: silent sockets, slow bodies, and thousands of callers of one key cost the others next to nothing.
 
+#![expect(clippy::print_stdout, reason = "figures for whoever looks, by --nocapture")]
+
 use std::time::{Duration, Instant};
 
 use dedup_testbed::Testbed;

@@ -1,5 +1,7 @@
 //! Hard to hurt: generated requests against every path. `DEDUP_FUZZ_REQUESTS` says how many (2,000), `DEDUP_FUZZ_SEED` repeats a run.
 
+#![expect(clippy::print_stdout, reason = "figures for whoever looks, by --nocapture")]
+
 mod requests;
 
 use std::collections::{BTreeMap, BTreeSet};
