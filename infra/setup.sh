@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what the demo and the tests need on Debian or Ubuntu, and only what is missing:
-# Postgres, Redis, a C compiler for the build, and root certificates. Run as often as you like.
+# Postgres, Redis, a C compiler for the build, root certificates, and Python's Postgres driver for the example consumer. Run as often as you like.
 # None of it is started as a system service: the testbed runs private copies of its own.
 set -eu
 
@@ -15,6 +15,7 @@ has_postgres || need postgresql
 command -v redis-server >/dev/null 2>&1 || need redis-server
 command -v cc >/dev/null 2>&1 || need gcc libc6-dev
 [ -s /etc/ssl/certs/ca-certificates.crt ] || need ca-certificates
+/usr/bin/python3 -c 'import psycopg2' 2>/dev/null || need python3 python3-psycopg2
 
 [ -n "$missing" ] || exit 0
 
