@@ -1,7 +1,7 @@
 //! Problems (RFC 9457): callers' mistakes and "cannot decide". The one place that picks an HTTP status or a code.
 
 use actix_web::http::StatusCode;
-use actix_web::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use actix_web::http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use actix_web::{HttpResponse, HttpResponseBuilder, ResponseError};
 use dedup_store::{Applied, Refusal, RefusalKind};
 use serde_json::{Map, Value, json};
@@ -166,6 +166,9 @@ impl ResponseError for Problem {
         response.insert_header((CONTENT_TYPE, "application/problem+json"));
         if self.code == Code::Unauthenticated {
             response.insert_header((WWW_AUTHENTICATE, "Bearer"));
+        }
+        if let Some(methods) = self.more.get("allow").and_then(Value::as_str) {
+            response.insert_header((ALLOW, methods));
         }
         if let Some(ms) = self.more.get("retry_after_ms").and_then(Value::as_u64) {
             response.insert_header((RETRY_AFTER, ms.div_ceil(1000).to_string()));

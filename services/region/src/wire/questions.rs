@@ -17,7 +17,9 @@ pub enum WindowWord {
 impl utoipa::PartialSchema for WindowWord {
     fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
         use utoipa::openapi::schema::{ObjectBuilder, OneOfBuilder, Type};
-        let number = ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(1000)).description(Some("whole milliseconds"));
+        let number = ObjectBuilder::new()
+            .schema_type(Type::Integer)
+            .description(Some("whole milliseconds, 1,000 to 31,536,000,000 unless configured otherwise"));
         let word = ObjectBuilder::new().schema_type(Type::String).enum_values(Some(["forever"]));
         OneOfBuilder::new().item(number).item(word).examples([serde_json::json!(86_400_000)]).into()
     }
@@ -68,13 +70,16 @@ pub enum Detail {
 #[serde(deny_unknown_fields)]
 pub struct CheckItem {
     /// `<region>:<rest>`, 1–512 bytes of UTF-8. May be given by the header `Idempotency-Key` instead.
-    #[schema(example = "eu:order-123")]
+    #[schema(example = "eu:order-123", min_length = 3)]
     pub key: Option<String>,
     /// Consumer group, 1–255 bytes; `default` if absent.
+    #[schema(min_length = 1, max_length = 255)]
     pub group: Option<String>,
     /// Random id of this attempt: repeat the very same call with it after a lost reply. Made by the service if absent.
+    #[schema(min_length = 1, max_length = 128)]
     pub request_id: Option<String>,
     /// Digest of the payload, 1–128 printable ASCII characters; another one under the same key is a `mismatch`.
+    #[schema(pattern = "^[ -~]{1,128}$")]
     pub fingerprint: Option<String>,
     /// How long the key is remembered; the topic's window if absent.
     pub window_ms: Option<WindowWord>,
@@ -85,22 +90,27 @@ pub struct CheckItem {
 #[serde(deny_unknown_fields)]
 pub struct ClaimItem {
     /// `<region>:<rest>`, 1–512 bytes of UTF-8. May be given by the header `Idempotency-Key` instead.
-    #[schema(example = "eu:acme/idem-8e03")]
+    #[schema(example = "eu:acme/idem-8e03", min_length = 3)]
     pub key: Option<String>,
     /// Consumer group, 1–255 bytes; `default` if absent.
+    #[schema(min_length = 1, max_length = 255)]
     pub group: Option<String>,
     /// Random id of this attempt: repeat the very same call with it after a lost reply. Made by the service if absent.
+    #[schema(min_length = 1, max_length = 128)]
     pub request_id: Option<String>,
     /// Digest of the payload, 1–128 printable ASCII characters; another one under the same key is a `mismatch`.
+    #[schema(pattern = "^[ -~]{1,128}$")]
     pub fingerprint: Option<String>,
     /// Who claims, at most 128 bytes; shown to others and to the next owner.
+    #[schema(max_length = 128)]
     pub owner: Option<String>,
     /// How long the key is remembered; the topic's window if absent.
     pub window_ms: Option<WindowWord>,
     /// How long the work may take before somebody else may take over; the topic's lease if absent.
-    #[schema(example = 30000)]
+    #[schema(example = 30000, minimum = 1)]
     pub lease_ms: Option<u64>,
     /// Wait this long (at most 30 s) while the verdict is `in_progress`. Single claims only.
+    #[schema(maximum = 30_000)]
     pub wait_ms: Option<u64>,
 }
 
@@ -109,6 +119,7 @@ pub struct ClaimItem {
 #[serde(deny_unknown_fields)]
 pub struct CheckBatch {
     /// For items without one.
+    #[schema(min_length = 1, max_length = 255)]
     pub group: Option<String>,
     /// For items without one.
     pub window_ms: Option<WindowWord>,
@@ -125,12 +136,15 @@ pub struct CheckBatch {
 #[serde(deny_unknown_fields)]
 pub struct ClaimBatch {
     /// For items without one.
+    #[schema(min_length = 1, max_length = 255)]
     pub group: Option<String>,
     /// For items without one.
+    #[schema(max_length = 128)]
     pub owner: Option<String>,
     /// For items without one.
     pub window_ms: Option<WindowWord>,
     /// For items without one.
+    #[schema(minimum = 1)]
     pub lease_ms: Option<u64>,
     /// `full` (default) or `verdict`.
     #[serde(default)]
