@@ -4,7 +4,6 @@
 //! once seen to fail. Run them with `make test`.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
-#![expect(clippy::print_stdout, reason = "figures that a test measured are shown with `--nocapture`")]
 
 mod api;
 mod bad_input;

@@ -3,6 +3,7 @@
 mod answer;
 mod ends;
 mod operators;
+mod problem;
 mod questions;
 mod records;
 mod topics;
@@ -13,6 +14,7 @@ pub use ends::{
     ResultRequest, SettledBody,
 };
 pub use operators::{AuditBody, DeedBody, ForceReleaseRequest, ForceReleasedBody, OpenClaimBody, OpenClaimsBody, StatsBody, TallyBody};
+pub use problem::ProblemBody;
 pub use questions::{CheckBatch, CheckItem, ClaimBatch, ClaimItem, Detail, Text, WindowWord};
 pub use records::{CacheBody, ForgetBody, ForgetRequest, HomeBody, LookupBody, LookupRequest, RecordBody};
 pub use topics::{TopicBody, TopicDeletedBody, TopicPut, TopicPutBody, TopicsBody};
