@@ -2,14 +2,12 @@
 
 #![expect(clippy::print_stdout, reason = "figures for whoever looks, by --nocapture")]
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use dedup_testbed::Testbed;
 use futures_util::future::join_all;
 use serde_json::json;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use crate::api::{check, claim, complete, metrics, series, topic};
@@ -44,41 +42,31 @@ fn silent_sockets_hurt_nobody() {
         p99(&url, &t, "warm-up").await;
         let before = p99(&url, &t, "before").await;
         let address = url.trim_start_matches("http://").to_owned();
-        let head =
-            format!("POST /v1/topics/{t}/checks HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 900\r\n\r\n");
-        let over = Arc::new(AtomicBool::new(false));
-        // Each comes again as soon as the service has hung up, so that there are as many all the time.
-        let silent = |_| {
-            let (address, over) = (address.clone(), Arc::clone(&over));
-            tokio::spawn(async move {
-                while !over.load(Ordering::Relaxed) {
-                    let mut socket = TcpStream::connect(&address).await.unwrap();
-                    let _ = socket.read_to_end(&mut Vec::new()).await;
-                }
-            })
-        };
+        let silent = join_all((0..2000).map(|_| TcpStream::connect(&address))).await;
+        let silent: Vec<TcpStream> = silent.into_iter().map(|s| s.unwrap()).collect();
         let drip = |_| {
-            let (address, head, over) = (address.clone(), head.clone(), Arc::clone(&over));
+            let (address, t) = (address.clone(), t.clone());
             tokio::spawn(async move {
-                while !over.load(Ordering::Relaxed) {
-                    let mut socket = TcpStream::connect(&address).await.unwrap();
-                    let _ = socket.write_all(head.as_bytes()).await;
-                    while socket.write_all(b" ").await.is_ok() {
-                        tokio::time::sleep(Duration::from_millis(100)).await;
-                    }
+                let mut socket = TcpStream::connect(address).await.unwrap();
+                let head = format!(
+                    "POST /v1/topics/{t}/checks HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 900\r\n\r\n"
+                );
+                socket.write_all(head.as_bytes()).await.unwrap();
+                // Until the service hangs up.
+                while socket.write_all(b" ").await.is_ok() {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             })
         };
-        let hurting: Vec<_> = (0..2000).map(silent).chain((0..200).map(drip)).collect();
-        tokio::time::sleep(Duration::from_millis(500)).await;
+        let dripping: Vec<_> = (0..200).map(drip).collect();
         let during = p99(&url, &t, "during").await;
         println!("p99 {before:?} before, {during:?} during");
         assert!(during < before * 2 + Duration::from_millis(5), "p99 {before:?} before, {during:?} during");
-        // A head may take 5 s and a body 10: then the service hangs up by itself.
-        over.store(true, Ordering::Relaxed);
-        for socket in hurting {
-            tokio::time::timeout(Duration::from_secs(20), socket).await.expect("the service keeps a socket that says nothing").unwrap();
+        // Slow bodies end by the service's own limit of 10 s.
+        for drip in dripping {
+            tokio::time::timeout(Duration::from_secs(20), drip).await.expect("a dripping body is still taken").unwrap();
         }
+        drop(silent);
         testbed.stop().await.unwrap();
     });
 }

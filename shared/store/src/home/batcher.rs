@@ -25,7 +25,7 @@ pub const KEYS_A_CALL: usize = 512;
 /// Keys that are worth a call of their own beside one in flight to a local home.
 const PARALLEL_FROM: usize = 128;
 /// A local call that takes longer is waiting for something (a held key, the disk), and others should not wait with it.
-const PATIENCE: Duration = Duration::from_millis(5);
+const PATIENCE: Duration = Duration::from_millis(20);
 /// Held keys asked for in one call: each may cost the home a few milliseconds of waiting.
 const HELD_A_CALL: usize = 64;
 const HELD_PAUSE: Duration = Duration::from_millis(25);
