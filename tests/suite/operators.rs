@@ -305,9 +305,7 @@ fn parameters_of_lists_are_checked() {
         }
         get(&url, "/v1/stats?topic=x").await.fails(400, "invalid-field");
         get(&url, "/v1/claims?topic=no-such-topic").await.fails(404, "topic-not-found");
-        for name in ["topic", "state", "limit", "cursor"] {
-            get(&url, &format!("/v1/claims?{name}=")).await.fails(400, "invalid-field");
-        }
+        assert_eq!(get(&url, "/v1/claims?topic=&state=&limit=&cursor=").await.status, 200, "empty counts as absent");
     });
 }
 

@@ -1,15 +1,11 @@
 //! The OpenAPI 3.1 document, generated from the handlers and wire types.
 
-mod problems;
-
 use utoipa::OpenApi;
 
 use crate::api;
-use problems::{Items, Problems};
 
 #[derive(OpenApi)]
 #[openapi(
-    modifiers(&Problems, &Items),
     info(
         title = "dedup",
         description = "Am I the first to handle this key? A decided question is 200 with a verdict; problems are application/problem+json."

@@ -27,9 +27,9 @@ impl Params {
         Ok(Self { pairs })
     }
 
-    /// A parameter.
+    /// A parameter; one without a value counts as absent.
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.pairs.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
+        self.pairs.iter().find(|(n, v)| n == name && !v.is_empty()).map(|(_, v)| v.as_str())
     }
 
     /// `limit`: how many entries a page may have, 1 to 1,000; 100 if absent.

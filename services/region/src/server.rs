@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use actix_web::dev::{Server, ServerHandle};
 use actix_web::web::{self, Data, ServiceConfig};
-use actix_web::{App, HttpResponse, HttpServer, Route};
+use actix_web::{App, HttpServer};
 use dedup_core::{HomeSpec, HomeTable, Limits, Secret};
 use dedup_runtime::config::{Config, HomeConfig};
 use dedup_runtime::metrics::{Identity, Metrics, SERIES_MAX_DEFAULT};
@@ -282,53 +282,51 @@ enum Paths {
     Both,
 }
 
-/// A path with its routes; another method is told which there are.
-fn at<const N: usize>(c: &mut ServiceConfig, path: &str, routes: [(&'static str, Route); N]) {
-    let allow = routes.each_ref().map(|(method, _)| *method).join(", ");
-    let refuse = move || {
-        let problem = Problem::new(Code::MethodNotAllowed, "this path does not take this method; see /docs");
-        std::future::ready(Err::<HttpResponse, _>(problem.with("allow", allow.clone())))
-    };
-    let resource = routes.into_iter().fold(web::resource(path), |resource, (_, route)| resource.route(route));
-    c.service(resource.default_service(web::to(refuse)));
-}
-
 fn meta(c: &mut ServiceConfig) {
-    at(c, "/healthz", [("GET", web::get().to(api::healthz))]);
-    at(c, "/readyz", [("GET", web::get().to(api::readyz))]);
-    at(c, "/metrics", [("GET", web::get().to(api::metrics))]);
+    c.route("/healthz", web::get().to(api::healthz))
+        .route("/readyz", web::get().to(api::readyz))
+        .route("/metrics", web::get().to(api::metrics));
 }
 
 /// The route table.
 fn routes(c: &mut ServiceConfig) {
-    at(c, "/v1/topics/{topic}/checks", [("POST", web::post().to(api::check))]);
-    at(c, "/v1/topics/{topic}/checks/batch", [("POST", web::post().to(api::check_batch))]);
-    at(c, "/v1/topics/{topic}/claims", [("POST", web::post().to(api::claim))]);
-    at(c, "/v1/topics/{topic}/claims/batch", [("POST", web::post().to(api::claim_batch))]);
-    at(c, "/v1/claims", [("GET", web::get().to(api::open_claims))]);
-    at(c, "/v1/claims/complete", [("POST", web::post().to(api::complete))]);
-    at(c, "/v1/claims/complete/batch", [("POST", web::post().to(api::complete_batch))]);
-    at(c, "/v1/claims/release", [("POST", web::post().to(api::release))]);
-    at(c, "/v1/claims/release/batch", [("POST", web::post().to(api::release_batch))]);
-    at(c, "/v1/claims/extend", [("POST", web::post().to(api::extend))]);
-    at(c, "/v1/claims/extend/batch", [("POST", web::post().to(api::extend_batch))]);
-    at(c, "/v1/topics/{topic}/records/lookup", [("POST", web::post().to(api::lookup))]);
-    at(c, "/v1/topics/{topic}/records/forget", [("POST", web::post().to(api::forget))]);
-    at(c, "/v1/topics/{topic}/records/force-release", [("POST", web::post().to(api::force_release))]);
-    at(c, "/v1/topics", [("GET", web::get().to(api::list))]);
-    at(
-        c,
-        "/v1/topics/{topic}",
-        [("GET", web::get().to(api::get)), ("PUT", web::put().to(api::put)), ("DELETE", web::delete().to(api::delete))],
+    let mut at = |path: &str, allow: &'static str, route: actix_web::Route| {
+        c.service(web::resource(path).route(route).default_service(web::to(move || method_not_allowed(allow))));
+    };
+    at("/v1/topics/{topic}/checks", "POST", web::post().to(api::check));
+    at("/v1/topics/{topic}/checks/batch", "POST", web::post().to(api::check_batch));
+    at("/v1/topics/{topic}/claims", "POST", web::post().to(api::claim));
+    at("/v1/topics/{topic}/claims/batch", "POST", web::post().to(api::claim_batch));
+    at("/v1/claims/complete", "POST", web::post().to(api::complete));
+    at("/v1/claims/complete/batch", "POST", web::post().to(api::complete_batch));
+    at("/v1/claims/release", "POST", web::post().to(api::release));
+    at("/v1/claims/release/batch", "POST", web::post().to(api::release_batch));
+    at("/v1/claims/extend", "POST", web::post().to(api::extend));
+    at("/v1/claims/extend/batch", "POST", web::post().to(api::extend_batch));
+    at("/v1/topics/{topic}/records/lookup", "POST", web::post().to(api::lookup));
+    at("/v1/topics/{topic}/records/forget", "POST", web::post().to(api::forget));
+    at("/v1/topics/{topic}/records/force-release", "POST", web::post().to(api::force_release));
+    at("/v1/claims", "GET", web::get().to(api::open_claims));
+    at("/v1/audit", "GET", web::get().to(api::audit));
+    at("/v1/stats", "GET", web::get().to(api::stats));
+    at("/v1/topics", "GET", web::get().to(api::list));
+    at("/v1/regions", "GET", web::get().to(api::regions));
+    at("/openapi.json", "GET", web::get().to(api::openapi));
+    at("/docs", "GET", web::get().to(api::docs));
+    at("/docs/{part:.*}", "GET", web::get().to(api::page));
+    at("/problems", "GET", web::get().to(api::problems));
+    at("/problems/{code}", "GET", web::get().to(api::problem));
+    c.service(
+        web::resource("/v1/topics/{topic}")
+            .route(web::put().to(api::put))
+            .route(web::get().to(api::get))
+            .route(web::delete().to(api::delete))
+            .default_service(web::to(|| method_not_allowed("GET, PUT, DELETE"))),
     );
-    at(c, "/v1/audit", [("GET", web::get().to(api::audit))]);
-    at(c, "/v1/stats", [("GET", web::get().to(api::stats))]);
-    at(c, "/v1/regions", [("GET", web::get().to(api::regions))]);
-    at(c, "/openapi.json", [("GET", web::get().to(api::openapi))]);
-    at(c, "/docs", [("GET", web::get().to(api::docs))]);
-    at(c, "/docs/{part:.*}", [("GET", web::get().to(api::page))]);
-    at(c, "/problems", [("GET", web::get().to(api::problems))]);
-    at(c, "/problems/{code}", [("GET", web::get().to(api::problem))]);
+}
+
+async fn method_not_allowed(allow: &'static str) -> Result<actix_web::HttpResponse, Problem> {
+    Err(Problem::new(Code::MethodNotAllowed, "this path does not take this method; see /docs").with("allow", allow))
 }
 
 fn write_ready(file: &std::path::Path, addrs: &Addrs) -> Result<(), std::io::Error> {

@@ -97,8 +97,8 @@ fn items(body: &Value, known: &BTreeMap<String, u64>) -> Result<(), String> {
 
 /// No generated request, valid, nearly valid or wild, makes the service fail: every reply is an answer, a problem with a known code, or a
 /// documented 503; nothing panics; and no key, group, owner or id that was sent is in a log line or a metric.
-/// Seen to fail with the documents' own plain 404, with a handler that indexes the first item of a batch (panic), and with a log line that
-/// names the key.
+/// Seen to fail with paths whose bad escapes got the framework's own plain 404, with a handler that indexes the first item of a batch
+/// (panic), and with a log line that names the key.
 #[test]
 fn generated_requests_hurt_nothing() {
     run(async {

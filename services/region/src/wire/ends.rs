@@ -66,7 +66,6 @@ pub struct ExtendRequest {
     /// From the `first`.
     pub claim_token: String,
     /// From now; the topic's lease if absent.
-    #[schema(minimum = 1)]
     pub lease_ms: Option<u64>,
     /// For a later owner, at most 4 KiB.
     pub note: Option<String>,

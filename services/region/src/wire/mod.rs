@@ -3,7 +3,6 @@
 mod answer;
 mod ends;
 mod operators;
-mod problem;
 mod questions;
 mod records;
 mod topics;
@@ -14,7 +13,6 @@ pub use ends::{
     ResultRequest, SettledBody,
 };
 pub use operators::{AuditBody, DeedBody, ForceReleaseRequest, ForceReleasedBody, OpenClaimBody, OpenClaimsBody, StatsBody, TallyBody};
-pub use problem::ProblemBody;
 pub use questions::{CheckBatch, CheckItem, ClaimBatch, ClaimItem, Detail, Text, WindowWord};
 pub use records::{CacheBody, ForgetBody, ForgetRequest, HomeBody, LookupBody, LookupRequest, RecordBody};
 pub use topics::{TopicBody, TopicDeletedBody, TopicPut, TopicPutBody, TopicsBody};

@@ -89,10 +89,9 @@ pub struct OpenClaimsBody {
 #[serde(deny_unknown_fields)]
 pub struct ForceReleaseRequest {
     /// The key.
-    #[schema(example = "eu:order-123", min_length = 1)]
+    #[schema(example = "eu:order-123")]
     pub key: String,
     /// Its group; `default` if absent.
-    #[schema(min_length = 1, max_length = 255)]
     pub group: Option<String>,
     /// Why, for the audit trail; 1–1,024 bytes.
     #[schema(min_length = 1)]

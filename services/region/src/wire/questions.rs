@@ -19,9 +19,7 @@ pub enum WindowWord {
 impl utoipa::PartialSchema for WindowWord {
     fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
         use utoipa::openapi::schema::{ObjectBuilder, OneOfBuilder, Type};
-        let number = ObjectBuilder::new()
-            .schema_type(Type::Integer)
-            .description(Some("whole milliseconds, 1,000 to 31,536,000,000 unless configured otherwise"));
+        let number = ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(1000)).description(Some("whole milliseconds"));
         let word = ObjectBuilder::new().schema_type(Type::String).enum_values(Some(["forever"]));
         OneOfBuilder::new().item(number).item(word).examples([serde_json::json!(86_400_000)]).into()
     }
@@ -107,19 +105,19 @@ pub enum Detail {
 pub struct CheckItem<'a> {
     /// `<region>:<rest>`, 1–512 bytes of UTF-8. May be given by the header `Idempotency-Key` instead.
     #[serde(borrow)]
-    #[schema(value_type = Option<String>, example = "eu:order-123", min_length = 3)]
+    #[schema(value_type = Option<String>, example = "eu:order-123")]
     pub key: Option<Text<'a>>,
     /// Consumer group, 1–255 bytes; `default` if absent.
     #[serde(borrow)]
-    #[schema(value_type = Option<String>, min_length = 1, max_length = 255)]
+    #[schema(value_type = Option<String>)]
     pub group: Option<Text<'a>>,
     /// Random id of this attempt: repeat the very same call with it after a lost reply. Made by the service if absent.
     #[serde(borrow)]
-    #[schema(value_type = Option<String>, min_length = 1, max_length = 128)]
+    #[schema(value_type = Option<String>)]
     pub request_id: Option<Text<'a>>,
     /// Digest of the payload, 1–128 printable ASCII characters; another one under the same key is a `mismatch`.
     #[serde(borrow)]
-    #[schema(value_type = Option<String>, pattern = "^[ -~]{1,128}$")]
+    #[schema(value_type = Option<String>)]
     pub fingerprint: Option<Text<'a>>,
     /// How long the key is remembered; the topic's window if absent.
     pub window_ms: Option<WindowWord>,
@@ -131,31 +129,30 @@ pub struct CheckItem<'a> {
 pub struct ClaimItem<'a> {
     /// `<region>:<rest>`, 1–512 bytes of UTF-8. May be given by the header `Idempotency-Key` instead.
     #[serde(borrow)]
-    #[schema(value_type = Option<String>, example = "eu:acme/idem-8e03", min_length = 3)]
+    #[schema(value_type = Option<String>, example = "eu:acme/idem-8e03")]
     pub key: Option<Text<'a>>,
     /// Consumer group, 1–255 bytes; `default` if absent.
     #[serde(borrow)]
-    #[schema(value_type = Option<String>, min_length = 1, max_length = 255)]
+    #[schema(value_type = Option<String>)]
     pub group: Option<Text<'a>>,
     /// Random id of this attempt: repeat the very same call with it after a lost reply. Made by the service if absent.
     #[serde(borrow)]
-    #[schema(value_type = Option<String>, min_length = 1, max_length = 128)]
+    #[schema(value_type = Option<String>)]
     pub request_id: Option<Text<'a>>,
     /// Digest of the payload, 1–128 printable ASCII characters; another one under the same key is a `mismatch`.
     #[serde(borrow)]
-    #[schema(value_type = Option<String>, pattern = "^[ -~]{1,128}$")]
+    #[schema(value_type = Option<String>)]
     pub fingerprint: Option<Text<'a>>,
     /// Who claims, at most 128 bytes; shown to others and to the next owner.
     #[serde(borrow)]
-    #[schema(value_type = Option<String>, max_length = 128)]
+    #[schema(value_type = Option<String>)]
     pub owner: Option<Text<'a>>,
     /// How long the key is remembered; the topic's window if absent.
     pub window_ms: Option<WindowWord>,
     /// How long the work may take before somebody else may take over; the topic's lease if absent.
-    #[schema(example = 30000, minimum = 1)]
+    #[schema(example = 30000)]
     pub lease_ms: Option<u64>,
     /// Wait this long (at most 30 s) while the verdict is `in_progress`. Single claims only.
-    #[schema(maximum = 30_000)]
     pub wait_ms: Option<u64>,
 }
 
@@ -165,7 +162,7 @@ pub struct ClaimItem<'a> {
 pub struct CheckBatch<'a> {
     /// For items without one.
     #[serde(borrow)]
-    #[schema(value_type = Option<String>, min_length = 1, max_length = 255)]
+    #[schema(value_type = Option<String>)]
     pub group: Option<Text<'a>>,
     /// For items without one.
     pub window_ms: Option<WindowWord>,
@@ -184,16 +181,15 @@ pub struct CheckBatch<'a> {
 pub struct ClaimBatch<'a> {
     /// For items without one.
     #[serde(borrow)]
-    #[schema(value_type = Option<String>, min_length = 1, max_length = 255)]
+    #[schema(value_type = Option<String>)]
     pub group: Option<Text<'a>>,
     /// For items without one.
     #[serde(borrow)]
-    #[schema(value_type = Option<String>, max_length = 128)]
+    #[schema(value_type = Option<String>)]
     pub owner: Option<Text<'a>>,
     /// For items without one.
     pub window_ms: Option<WindowWord>,
     /// For items without one.
-    #[schema(minimum = 1)]
     pub lease_ms: Option<u64>,
     /// `full` (default) or `verdict`.
     #[serde(default)]

@@ -12,10 +12,8 @@ use super::ResultBody;
 #[serde(deny_unknown_fields)]
 pub struct LookupRequest {
     /// The key.
-    #[schema(min_length = 1)]
     pub key: String,
     /// Its group; `default` if absent.
-    #[schema(min_length = 1, max_length = 255)]
     pub group: Option<String>,
 }
 
@@ -24,13 +22,10 @@ pub struct LookupRequest {
 #[serde(deny_unknown_fields)]
 pub struct ForgetRequest {
     /// The key.
-    #[schema(min_length = 1)]
     pub key: String,
     /// Its group; `default` if absent.
-    #[schema(min_length = 1, max_length = 255)]
     pub group: Option<String>,
-    /// Why, for the audit trail; 1–1,024 bytes.
-    #[schema(min_length = 1)]
+    /// Why, for the audit trail.
     pub reason: String,
 }
 

@@ -14,13 +14,10 @@ pub struct TopicPut {
     /// How long keys are remembered: milliseconds or `"forever"`. Required: nobody should get one by accident.
     pub window_ms: WindowWord,
     /// Lease of a claim that names none; 30,000 if absent.
-    #[schema(minimum = 1)]
     pub lease_ms: Option<u64>,
     /// Longest lease a claim may ask for; 86,400,000 if absent.
-    #[schema(minimum = 1)]
     pub lease_max_ms: Option<u64>,
     /// Whether key texts are kept beside records: `open` (default), `always`, `never`.
-    #[schema(pattern = "^(open|always|never)$")]
     pub keep_key: Option<String>,
     /// A key without a known prefix is taken as `<default_region>:<key>`.
     pub default_region: Option<String>,
