@@ -234,7 +234,7 @@ fn case_d2_final_failures_are_recognisable() {
 }
 
 /// P4: a request id that was granted gets the very same grant again, on any instance, until that grant ends; a check's until its window ends.
-/// Seen to fail with a build that makes a new request id for each attempt of an instance.
+/// Seen to fail with a build that sends a new request hash with each call.
 #[test]
 fn p4_the_same_request_gets_the_same_grant() {
     run(async {
@@ -319,7 +319,7 @@ fn p5_a_completion_can_be_repeated_but_not_changed() {
 }
 
 /// Case G5 and P10: refusing a duplicate changes nothing, however often, in every state. The row's transaction id shows it.
-/// Seen to fail with `ON CONFLICT DO UPDATE` in place of `DO NOTHING`.
+/// Seen to fail with a home that moves `expires` of the rows it found.
 #[test]
 fn case_g5_p10_refusing_a_duplicate_writes_nothing() {
     run(async {

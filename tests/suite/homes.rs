@@ -31,7 +31,7 @@ fn case_t1_any_instance_answers_for_any_home() {
 }
 
 /// Cases T1, T2 and P9: a dead home gives no verdict for its keys, leaves nothing elsewhere, and neither slows nor fails other homes.
-/// Seen to fail with a build that decides a dead home's keys in its own Postgres, and one that waits for all homes of a batch.
+/// Seen to fail with a build that decides a dead home's keys in its own Postgres.
 #[test]
 fn case_t1_t2_p9_a_dead_home_fails_only_its_own_keys() {
     run(async {

@@ -63,7 +63,7 @@ fn case_f2_control_characters_are_refused_and_harm_nobody() {
 }
 
 /// Case F3: no content of one part imitates another, in the home and in Redis.
-/// Seen to fail with a digest over parts glued without their lengths.
+/// Seen to fail with a digest over parts glued without their lengths and generations; without the lengths alone the older pairs passed.
 #[test]
 fn case_f3_joined_fields_stay_apart() {
     run(async {

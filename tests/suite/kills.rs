@@ -66,7 +66,7 @@ async fn worker(
 
 /// P3 and P4: service, Postgres and Redis are killed (−9) again and again under load. No key whose `first` was acknowledged is ever given
 /// to another request, and repeating a request settles every unknown: each key ends with exactly one owner.
-/// Seen to fail with `synchronous_commit = off` and `fsync = off` forced on (lost firsts), and with unknown outcomes treated as failed.
+/// Seen to fail with `synchronous_commit = off` (firsts given twice).
 #[test]
 fn p3_p4_kills_at_random_moments_lose_nothing_and_give_nothing_twice() {
     run(async {

@@ -120,7 +120,7 @@ fn case_n2_opposite_batches_do_not_deadlock() {
 
 /// Cases G2 and G3: losers of a race against a transaction that stays open get no verdict from it: they wait, and are told the truth once
 /// it commits (duplicate) or rolls back (exactly one of them is first). Never an empty answer, never a duplicate of nothing.
-/// Seen to fail with a build that reads the winner in the statement that lost to it.
+/// Seen to fail with a home that answers `duplicate` for a key held by an open transaction.
 #[test]
 fn case_g2_g3_losers_wait_for_the_winners_commit_or_rollback() {
     run(async {

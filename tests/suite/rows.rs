@@ -124,7 +124,7 @@ fn rows_are_narrow() {
 
 /// Look-ups are index probes, one per (segment, digest) pair, whatever the plan was made on: no sequential scan ever, and no more probes
 /// than pairs.
-/// Seen to fail with `JOIN dedup.claims USING (digest)` in place of the lateral probe, once segments have grown.
+/// Seen to fail with a plain join in place of the lateral probe and without the function's plan settings.
 #[test]
 fn look_ups_are_one_probe_per_pair() {
     run(async {
@@ -176,7 +176,7 @@ fn look_ups_are_one_probe_per_pair() {
 }
 
 /// A re-claim is two statements: the old row goes, the new one stands in the current segment, also when both are the same segment.
-/// Seen to fail (the key is lost) when DELETE and INSERT are one statement.
+/// Seen to fail (the key is lost) when both are one statement with the INSERT first; a DELETE that feeds its INSERT passed.
 #[test]
 fn re_claims_leave_exactly_one_row_in_the_current_segment() {
     run(async {

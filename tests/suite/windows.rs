@@ -9,7 +9,7 @@ use crate::api::{check, claim, complete, post, topic, topic_with};
 use crate::harness::{clocked, run, url};
 
 /// Case C1: a steady repeat is let through again when the window ends, over both instances and through every tier.
-/// Seen to fail with a build whose duplicates write a new `expires`.
+/// Not yet seen to fail: a home whose duplicates write a new `expires` passed it, since caches answered them (`case_g5` caught that build).
 #[test]
 fn case_c1_duplicates_do_not_renew_the_memory() {
     run(async {
@@ -155,7 +155,7 @@ fn iso_ms(text: &str) -> i64 {
 }
 
 /// P8, case K1: the service's own clock decides nothing: instances that live two hours apart agree with the home.
-/// Seen to fail with a build that judges leases by the instance's clock.
+/// Seen to fail with a home whose `now_ms` reads the server's clock instead of `dedup.now()`. No build with an instance's clock was tried.
 #[test]
 fn p8_application_clocks_decide_nothing() {
     run(async {
