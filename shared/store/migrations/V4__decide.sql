@@ -238,7 +238,7 @@ DECLARE
   v_results  boolean;
 BEGIN
   PERFORM pg_advisory_xact_lock_shared(1684366453, 1);   -- ROTATION: the layout below stays true until this transaction ends
-  -- Every statement costs some 20 µs to start, which a call of few keys feels: what can be read at once is.
+  -- Every statement has its price to start, which a call of few keys feels: what can be read at once is.
   SELECT l.current_segment, s.origin_ms, h.home_id, h.secret_id, h.epoch, dedup.live_segments(p_skip) AS segments, (SELECT pos FROM dedup.forget_position) AS pos,
          t.ids, t.windows, t.leases, t.keeps
     INTO v_layout FROM dedup.layout l JOIN dedup.segments s ON s.segment_id = l.current_segment CROSS JOIN dedup.home h CROSS JOIN LATERAL (

@@ -45,8 +45,8 @@ pub struct LocalHealth {
 impl LocalTier {
     /// A tier of at most `bytes`; 0 switches it off.
     pub fn new(bytes: u64) -> Self {
-        // No time to live of its own: an entry counts only while home time is below its expiry, and the byte budget evicts the rest. (A clock
-        // read at each look-up was a tenth of its cost.)
+        // No time to live of its own: an entry counts only while home time is below its expiry, and the byte budget evicts the rest. (A
+        // time to live would read a clock at each look-up.)
         let cache = (bytes > 0).then(|| {
             Cache::builder().max_capacity(bytes).weigher(|_: &Digest, v: &Cached| v.weight()).build_with_hasher(DigestBuild::default())
         });
