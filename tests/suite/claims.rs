@@ -69,10 +69,22 @@ fn case_b1_a_take_over_never_overwrites_a_finished_record() {
             async move {
                 let key = format!("eu:{i}");
                 let first = claim(a, t, json!({"key": key, "lease_ms": 1000})).await.is("first");
-                // Both strike when the lease is about to end.
-                tokio::time::sleep(Duration::from_millis(900 + (i as u64 * 7) % 200)).await;
+                // Both strike when the lease is about to end: half of them at the same moment, half each at its own, so that both win often
+                // enough on a slow machine too.
                 let token = first.text("claim_token");
-                let (done, over) = tokio::join!(complete(a, &token), claim(b, t, json!({"key": key})));
+                let moment = || Duration::from_millis(900 + rand::random_range(0..250));
+                let (one, other) = (moment(), moment());
+                let (one, other) = if i % 2 == 0 { (one, one) } else { (one, other) };
+                let (done, over) = tokio::join!(
+                    async {
+                        tokio::time::sleep(one).await;
+                        complete(a, &token).await
+                    },
+                    async {
+                        tokio::time::sleep(other).await;
+                        claim(b, t, json!({"key": key})).await
+                    }
+                );
                 let after = claim(b, t, json!({"key": key})).await;
                 match done.status {
                     200 => {

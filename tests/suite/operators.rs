@@ -69,7 +69,13 @@ fn open_claims_are_each_on_one_page_over_all_homes() {
         assert_eq!(keys(&gone).into_iter().collect::<BTreeSet<_>>(), released);
         assert!(gone.iter().all(|c| c["state"] == "released" && c["released_at"].is_string() && c["lease_ms_left"].is_null()), "{gone:?}");
         assert_eq!(pages(&us, &format!("{path}&state=lapsed"), "claims", 3).await, Vec::<Value>::new());
-        // Without a topic: those of all topics.
+        // Without a topic: those of all topics, one made elsewhere a moment ago too.
+        for k in 0..5 {
+            let fresh = topic(&eu, "open-fresh").await;
+            claim(&eu, &fresh, json!({"key": format!("eu:{k}")})).await.is("first");
+            let all = pages(&us, "/v1/claims?state=in_progress", "claims", 1000).await;
+            assert!(all.iter().any(|c| c["topic"] == json!(fresh)), "{fresh} is missing");
+        }
         let everywhere: BTreeSet<String> =
             pages(&us, "/v1/claims?state=in_progress", "claims", 100).await.iter().map(|c| c.to_string()).collect();
         assert!(everywhere.iter().any(|c| c.contains(&other)) && everywhere.iter().any(|c| c.contains(&t)));

@@ -134,7 +134,13 @@ impl Topics {
         join_all(self.homes.iter().filter(|h| h.refusal().is_none()).map(|h| h.topics_as_of(asked))).await;
     }
 
-    /// Names of all live topics as known right now.
+    /// Names of all live topics: those that every home that answers has by now.
+    pub async fn names_now(&self) -> Vec<Topic> {
+        self.refresh().await;
+        self.names()
+    }
+
+    /// Names of all live topics known here; one made elsewhere a moment ago may be missing.
     pub fn names(&self) -> Vec<Topic> {
         let mut names: Vec<Topic> = self
             .homes

@@ -40,7 +40,7 @@ pub async fn open_claims(request: HttpRequest, service: Data<Service>) -> Result
     let cursor = Cursor::parse(params.get("cursor"), service.ladder.table())?;
     let topics: Vec<Topic> = match params.get("topic") {
         Some(name) => vec![service.topic(&caller, name).await?.topic.clone()],
-        None => service.ladder.topics().names().into_iter().filter(|topic| caller.may_use(topic)).collect(),
+        None => service.ladder.topics().names_now().await.into_iter().filter(|topic| caller.may_use(topic)).collect(),
     };
     page(&service, &topics, &states, limit, cursor, deadline).await.map(|body| ok(&body))
 }

@@ -3,7 +3,8 @@
 //! Whoever waits while earlier calls are in flight goes into the next one: idle, a single claim leaves at once; busy, hundreds of keys
 //! share one commit. In one call, and among the calls in flight, there is at most one question per digest; an equal one that waited gets
 //! its own verdict from the facts, or goes into a later call. A question that arrives when its digest is in flight waits for that call to
-//! end and then asks anew: an answer read before it was asked could be out of date.
+//! end and then asks anew: an answer read before it was asked could be out of date. If that answer was "in progress",
+//! the digest rests a moment first, so that a crowd around one open claim costs the home a bounded number of looks.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -24,9 +25,13 @@ use crate::{Applied, Refusal, RefusalKind};
 pub const KEYS_A_CALL: usize = 512;
 /// Keys that are worth a call of their own beside one in flight to a local home.
 const PARALLEL_FROM: usize = 128;
-/// A local call that takes longer is waiting for something (a held key, the disk), and others should not wait with it.
+/// A local call that takes longer, and twice as long as calls do of late, is waiting for something (a held key, the disk), and others should
+/// not wait with it.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// Held keys asked for in one call: each may cost the home a few milliseconds of waiting.
+const PATIENCE_MAX: Duration = Duration::from_millis(200);
+/// Between two looks at a key that is in progress: at most 50 a second, however many ask.
+const REST: Duration = Duration::from_millis(20);
+/// Held keys asked for in one call while some still are: each may cost the home a few milliseconds of waiting.
 const HELD_A_CALL: usize = 64;
 const HELD_PAUSE: Duration = Duration::from_millis(25);
 /// A held key is not asked for again this close to its caller's deadline, so that "busy" stays the answer rather than "unknown".
@@ -67,14 +72,21 @@ struct Entry<W: Work> {
     followers: Vec<Item<W>>,
 }
 
-/// What a call left behind.
-struct CallEnd<W: Work> {
-    digests: Vec<Digest>,
+/// What a call left to do.
+struct Left<W: Work> {
     /// To be asked again, before all others.
     again: Vec<Item<W>>,
     /// Found held.
     held: Vec<Item<W>>,
+    /// Found in progress.
+    open: Vec<Digest>,
+}
+
+struct CallEnd<W: Work> {
+    digests: Vec<Digest>,
+    left: Left<W>,
     was_held_lane: bool,
+    took: Duration,
 }
 
 pub struct Batcher<W: Work> {
@@ -84,9 +96,17 @@ pub struct Batcher<W: Work> {
     in_flight: HashSet<Digest, DigestBuild>,
     held: VecDeque<Item<W>>,
     held_digests: HashMap<Digest, usize, DigestBuild>,
+    /// In progress a moment ago, with those who wait for the next look.
+    resting: HashMap<Digest, Vec<Item<W>>, DigestBuild>,
+    /// When each may be looked at again, earliest first.
+    wakes: VecDeque<(Instant, Digest)>,
     calls: usize,
     last_start: Instant,
+    /// How long calls take of late.
+    typical: Duration,
     held_call: bool,
+    /// The last call for held keys found none held any more.
+    held_clear: bool,
     ended: mpsc::UnboundedSender<CallEnd<W>>,
 }
 
@@ -101,21 +121,28 @@ impl<W: Work> Batcher<W> {
             in_flight: HashSet::default(),
             held: VecDeque::new(),
             held_digests: HashMap::default(),
+            resting: HashMap::default(),
+            wakes: VecDeque::new(),
             calls: 0,
             last_start: Instant::now(),
+            typical: Duration::ZERO,
             held_call: false,
+            held_clear: false,
             ended,
         };
         let mut open = true;
         loop {
-            let pause_for_held = !this.held.is_empty() && !this.held_call;
+            let held_waits = !this.held.is_empty() && !this.held_call;
+            let held_pause = if this.held_clear { Duration::ZERO } else { HELD_PAUSE };
+            let wake = this.next_wake();
             tokio::select! {
                 items = asked.recv(), if open => match items {
                     Some(items) => this.enqueue(items),
                     None => open = false,
                 },
                 Some(end) = ends.recv() => this.settle(end),
-                () = tokio::time::sleep(HELD_PAUSE), if pause_for_held => this.send_held(),
+                () = tokio::time::sleep(held_pause), if held_waits => this.send_held(),
+                () = tokio::time::sleep_until(wake.unwrap_or_else(Instant::now).into()), if wake.is_some() => this.wake(),
             }
             while let Ok(items) = asked.try_recv() {
                 this.enqueue(items);
@@ -124,7 +151,7 @@ impl<W: Work> Batcher<W> {
                 this.settle(end);
             }
             this.send();
-            if !open && this.calls == 0 && !this.held_call && this.queue.is_empty() && this.held.is_empty() {
+            if !open && this.calls == 0 && !this.held_call && this.queue.is_empty() && this.held.is_empty() && this.resting.is_empty() {
                 return;
             }
         }
@@ -154,7 +181,29 @@ impl<W: Work> Batcher<W> {
     /// Whether what waits should go out beside calls in flight, rather than share the next call. A call has a fixed price (some hundred
     /// microseconds of the home's time, a commit), so beside another one only a large part is worth it; or anything, if that one is slow.
     fn worth_another(&self) -> bool {
-        self.calls == 0 || self.home.is_remote() || self.queue.len() >= PARALLEL_FROM || self.last_start.elapsed() > PATIENCE
+        self.calls == 0 || self.home.is_remote() || self.queue.len() >= PARALLEL_FROM || self.last_start.elapsed() > self.patience()
+    }
+
+    fn patience(&self) -> Duration {
+        (self.typical * 2).clamp(PATIENCE, PATIENCE_MAX)
+    }
+
+    /// When something is to be done even if nothing happens before.
+    fn next_wake(&self) -> Option<Instant> {
+        let rested = self.wakes.front().map(|(at, _)| *at);
+        let impatient = (!self.queue.is_empty() && (1..self.home.calls_max()).contains(&self.calls))
+            .then(|| self.last_start + self.patience() + Duration::from_millis(1));
+        rested.into_iter().chain(impatient).min()
+    }
+
+    /// Those who waited out a rest go first: they have waited longest.
+    fn wake(&mut self) {
+        let now = Instant::now();
+        while let Some((_, digest)) = self.wakes.pop_front_if(|(at, _)| *at <= now) {
+            for item in self.resting.remove(&digest).into_iter().flatten().rev() {
+                self.queue.push_front(item);
+            }
+        }
     }
 
     /// Takes from the queue what can go into one call.
@@ -170,6 +219,8 @@ impl<W: Work> Batcher<W> {
                 entries[*i].followers.push(item);
             } else if self.in_flight.contains(&digest) {
                 self.parked.entry(digest).or_default().push(item);
+            } else if let Some(waiting) = self.resting.get_mut(&digest) {
+                waiting.push(item);
             } else if self.held_digests.contains_key(&digest) {
                 self.hold(item);
             } else if *kind.get_or_insert(W::kind(&item.ask)) != W::kind(&item.ask) {
@@ -210,28 +261,32 @@ impl<W: Work> Batcher<W> {
             std::mem::take(&mut self.held).into_iter().for_each(|item| item.answer(&self.home, Err(refusal)));
             return;
         }
+        let room = if self.held_clear { KEYS_A_CALL } else { HELD_A_CALL };
         let mut entries: Vec<Entry<W>> = Vec::new();
+        let mut at: HashMap<Digest, usize, DigestBuild> = HashMap::default();
         let mut back = VecDeque::new();
         while let Some(item) = self.held.pop_front() {
             let digest = W::digest(&item.ask);
             if item.job.is_abandoned() {
                 self.unhold(&digest);
                 self.home.queued.fetch_sub(1, Ordering::Relaxed);
-            } else if let Some(entry) = entries.iter_mut().find(|e| W::digest(&e.leader.ask) == digest) {
+            } else if let Some(entry) = at.get(&digest).and_then(|i| entries.get_mut(*i)) {
                 self.unhold(&digest);
                 entry.followers.push(item);
-            } else if entries.len() < HELD_A_CALL
+            } else if entries.len() < room
                 && item.job.deadline > Instant::now() + HELD_MARGIN
                 && !self.in_flight.contains(&digest)
                 && entries.first().is_none_or(|e| W::kind(&e.leader.ask) == W::kind(&item.ask))
             {
                 self.unhold(&digest);
+                at.insert(digest, entries.len());
                 entries.push(Entry { leader: item, followers: Vec::new() });
             } else {
                 back.push_back(item);
             }
         }
         self.held = back;
+        self.held_clear = false;
         if !entries.is_empty() {
             self.held_call = true;
             self.start(entries, true);
@@ -246,23 +301,35 @@ impl<W: Work> Batcher<W> {
         let ended = self.ended.clone();
         // The task owns the database work: no caller can cancel a commit by hanging up.
         tokio::spawn(async move {
-            let (again, held) = call(&home, entries, held_lane).await;
-            let _ = ended.send(CallEnd { digests, again, held, was_held_lane: held_lane });
+            let began = Instant::now();
+            let mut left = Left { again: Vec::new(), held: Vec::new(), open: Vec::new() };
+            call(&home, entries, held_lane, &mut left).await;
+            let _ = ended.send(CallEnd { digests, left, was_held_lane: held_lane, took: began.elapsed() });
         });
     }
 
     fn settle(&mut self, end: CallEnd<W>) {
+        let Left { again, held, open } = end.left;
         if end.was_held_lane {
             self.held_call = false;
+            self.held_clear = held.is_empty();
         } else {
             self.calls -= 1;
+            self.typical = (self.typical * 7 + end.took) / 8;
         }
-        end.held.into_iter().for_each(|item| self.hold(item));
-        for item in end.again.into_iter().rev() {
+        held.into_iter().for_each(|item| self.hold(item));
+        for item in again.into_iter().rev() {
             self.queue.push_front(item);
         }
         for digest in &end.digests {
             self.in_flight.remove(digest);
+        }
+        for digest in open {
+            let waiting = self.parked.remove(&digest).unwrap_or_default();
+            self.resting.entry(digest).or_default().extend(waiting);
+            self.wakes.push_back((Instant::now() + REST, digest));
+        }
+        for digest in &end.digests {
             for item in self.parked.remove(digest).into_iter().flatten().rev() {
                 self.queue.push_front(item);
             }
@@ -270,10 +337,8 @@ impl<W: Work> Batcher<W> {
     }
 }
 
-/// One call with its consequences. Answers (again, held).
-async fn call<W: Work>(home: &Arc<Home>, entries: Vec<Entry<W>>, held_lane: bool) -> (Vec<Item<W>>, Vec<Item<W>>) {
-    let mut again = Vec::new();
-    let mut held = Vec::new();
+/// One call with its consequences.
+async fn call<W: Work>(home: &Arc<Home>, entries: Vec<Entry<W>>, held_lane: bool, left: &mut Left<W>) {
     let line = match home.line(held_lane).await {
         Ok(line) => line,
         Err(why) => {
@@ -281,32 +346,32 @@ async fn call<W: Work>(home: &Arc<Home>, entries: Vec<Entry<W>>, held_lane: bool
             for item in items(entries) {
                 item.answer(home, Err(Refusal::not_applied(RefusalKind::HomeUnavailable)));
             }
-            return (again, held);
+            return;
         }
     };
     // Preparing changes nothing: only what comes after it may leave the outcome unknown.
     if let Err(error) = W::prepare(line.client()).await {
         home.lines.done(&line, false);
-        failed(home, entries, &error, &mut again);
-        return (again, held);
+        failed(home, entries, &error, left);
+        return;
     }
     let (entries, gone): (Vec<_>, Vec<_>) = entries.into_iter().partition(|e| e.leader.job.sending(e.leader.index));
     for entry in gone {
         home.queued.fetch_sub(1, Ordering::Relaxed);
-        again.extend(entry.followers);
+        left.again.extend(entry.followers);
     }
     if entries.is_empty() {
         home.lines.done(&line, true);
-        return (again, held);
+        return;
     }
     let deadline = entries.iter().map(|e| e.leader.job.deadline).max().unwrap_or_else(Instant::now);
-    let left = deadline.saturating_duration_since(Instant::now());
+    let time = deadline.saturating_duration_since(Instant::now());
     let asks: Vec<&W::Ask> = entries.iter().map(|e| &e.leader.ask).collect();
     let sent = Instant::now();
     let warnings = home.lines.warnings();
     let who = home.identity();
     let called = match &who {
-        Some(who) => tokio::time::timeout(left + CALL_GRACE, W::call(line.client(), &who.identity, home.clock.not_after_ms(left), &asks))
+        Some(who) => tokio::time::timeout(time + CALL_GRACE, W::call(line.client(), &who.identity, home.clock.not_after_ms(time), &asks))
             .await
             .unwrap_or_else(|_| Err(CallError::Unknown("no reply in time".into()))),
         None => Err(CallError::NotSent("the home is not known yet".into())),
@@ -321,14 +386,13 @@ async fn call<W: Work>(home: &Arc<Home>, entries: Vec<Entry<W>>, held_lane: bool
         Ok(called) => {
             home.metrics.roundtrip(&home.spec.name, sent.elapsed(), asks.len());
             if home.learn(&Learnt { home_ms: called.home_ms, incarnation: called.incarnation, sent }) {
-                took(home, entries, called, &mut again, &mut held).await;
+                took(home, entries, called, left).await;
             } else {
-                failed(home, entries, &CallError::Unknown("an older primary answered".into()), &mut again);
+                failed(home, entries, &CallError::Unknown("an older primary answered".into()), left);
             }
         }
-        Err(error) => failed(home, entries, &error, &mut again),
+        Err(error) => failed(home, entries, &error, left),
     }
-    (again, held)
 }
 
 fn items<W: Work>(entries: Vec<Entry<W>>) -> impl Iterator<Item = Item<W>> {
@@ -336,13 +400,7 @@ fn items<W: Work>(entries: Vec<Entry<W>>) -> impl Iterator<Item = Item<W>> {
 }
 
 /// Hands out the answers of a call that worked.
-async fn took<W: Work>(
-    home: &Arc<Home>,
-    entries: Vec<Entry<W>>,
-    called: Called<Vec<Reply<W::Answer>>>,
-    again: &mut Vec<Item<W>>,
-    held: &mut Vec<Item<W>>,
-) {
+async fn took<W: Work>(home: &Arc<Home>, entries: Vec<Entry<W>>, called: Called<Vec<Reply<W::Answer>>>, left: &mut Left<W>) {
     let Some(replies) = called.answers else {
         // The home did nothing, and says why.
         let refusal = match called.status.as_str() {
@@ -356,7 +414,7 @@ async fn took<W: Work>(
                     if item.again < AGAIN_MAX && item.job.deadline > Instant::now() {
                         item.again += 1;
                         item.job.not_applied(item.index, item.maybe, false);
-                        again.push(item);
+                        left.again.push(item);
                     } else {
                         item.answer(home, Err(Refusal::not_applied(RefusalKind::Overloaded)));
                     }
@@ -374,24 +432,27 @@ async fn took<W: Work>(
     for (entry, reply) in entries.into_iter().zip(replies) {
         match reply {
             Reply::Answer(answer) => {
+                if W::is_open(&answer) {
+                    left.open.push(W::digest(&entry.leader.ask));
+                }
                 for follower in entry.followers {
                     match W::follow(&answer, &follower.ask) {
                         Some(own) => follower.answer(home, Ok(own)),
-                        None => again.push(follower),
+                        None => left.again.push(follower),
                     }
                 }
                 entry.leader.answer(home, Ok(answer));
             }
             Reply::Busy => {
-                held.push(entry.leader);
-                held.extend(entry.followers);
+                left.held.push(entry.leader);
+                left.held.extend(entry.followers);
             }
         }
     }
 }
 
 /// What an error means for each question of the call.
-fn failed<W: Work>(home: &Arc<Home>, entries: Vec<Entry<W>>, error: &CallError, again: &mut Vec<Item<W>>) {
+fn failed<W: Work>(home: &Arc<Home>, entries: Vec<Entry<W>>, error: &CallError, left: &mut Left<W>) {
     tracing::warn!(home = %home.spec.name, keys = entries.len(), error = %error, "a call to the home failed");
     let now = Instant::now();
     for entry in entries {
@@ -402,7 +463,7 @@ fn failed<W: Work>(home: &Arc<Home>, entries: Vec<Entry<W>>, error: &CallError, 
                 // Ask once more with the same request id, first in line; only a verdict may end it now.
                 if !leader.maybe && leader.job.deadline > now {
                     leader.maybe = true;
-                    again.push(leader);
+                    left.again.push(leader);
                 } else {
                     leader.maybe = true;
                     leader.answer(home, Err(Refusal::unknown()));
@@ -411,7 +472,7 @@ fn failed<W: Work>(home: &Arc<Home>, entries: Vec<Entry<W>>, error: &CallError, 
             CallError::NotApplied { again: true, .. } if leader.again < AGAIN_MAX => {
                 leader.again += 1;
                 leader.job.not_applied(leader.index, leader.maybe, false);
-                again.push(leader);
+                left.again.push(leader);
             }
             CallError::NotApplied { .. } => leader.answer(home, Err(Refusal { kind: RefusalKind::StoreUnavailable, applied: Applied::No })),
             CallError::NotSent(_) | CallError::WrongNode => {
@@ -420,6 +481,6 @@ fn failed<W: Work>(home: &Arc<Home>, entries: Vec<Entry<W>>, error: &CallError, 
             }
         }
         // Followers sent nothing: they go on as if they had just arrived.
-        again.extend(entry.followers);
+        left.again.extend(entry.followers);
     }
 }

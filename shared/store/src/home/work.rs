@@ -35,6 +35,8 @@ pub trait Work: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Called<Vec<Reply<Self::Answer>>>, CallError>> + Send;
     /// The answer to a question that waited behind an equal one: its own, from the facts, or `None` if it must ask itself.
     fn follow(leader: &Self::Answer, ask: &Self::Ask) -> Option<Self::Answer>;
+    /// Whether the next look may well find the same: somebody is at work on the key.
+    fn is_open(answer: &Self::Answer) -> bool;
     fn count(answer: &Self::Answer, metrics: &StoreMetrics);
 }
 
@@ -85,6 +87,10 @@ impl Work for Decide {
         )?;
         answer.owner.clone_from(&leader.owner);
         Some(answer)
+    }
+
+    fn is_open(answer: &Answer) -> bool {
+        answer.verdict == Verdict::InProgress
     }
 
     fn count(answer: &Answer, metrics: &StoreMetrics) {
@@ -158,6 +164,10 @@ impl Work for End {
 
     fn follow(_: &FinishAnswer, _: &Finish) -> Option<FinishAnswer> {
         None
+    }
+
+    fn is_open(_: &FinishAnswer) -> bool {
+        false
     }
 
     fn count(answer: &FinishAnswer, metrics: &StoreMetrics) {
