@@ -94,5 +94,11 @@ fn a_topic_is_deleted_only_when_its_windows_have_passed() {
         .await;
         assert_eq!(put(&url, &path, json!({"window_ms": 10_000})).await.body["version"], json!(3));
         check(&url, &t, json!({"key": "eu:k"})).await.is("first");
+        // Not only because the old record is past its window: the key is another one now.
+        let owner = clock.testbed.region("eu").postgres.connect("dedup_owner").await;
+        let sql = "SELECT count(*) FROM dedup.claims WHERE digest = dedup.digest_v1($1, $2, 'default', 0, 'eu:k')";
+        for generation in [0i64, 1] {
+            assert_eq!(owner.query_one(sql, &[&t, &generation]).await.unwrap().get::<_, i64>(0), 1, "generation {generation}");
+        }
     });
 }
