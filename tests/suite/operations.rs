@@ -213,6 +213,19 @@ fn documents_are_served_from_here() {
         ] {
             assert!(named.iter().any(|n| n == call), "{call} is missing in {named:?}");
         }
+        // Whatever is not a success says what its body is, and callers learn that there are tokens.
+        for (path, item) in paths {
+            for (method, operation) in item.as_object().unwrap() {
+                for (status, response) in operation["responses"].as_object().unwrap() {
+                    let body = response["content"].as_object();
+                    let problem = body.is_some_and(|b| b.contains_key("application/problem+json"));
+                    assert!(status.starts_with('2') || path == "/readyz" || problem, "{method} {path} {status}: {response}");
+                }
+            }
+        }
+        let codes = document.body["components"]["schemas"]["Problem"]["properties"]["code"]["enum"].as_array().unwrap();
+        assert!(codes.contains(&json!("lease-lost")) && codes.contains(&json!("claim-outcome-unknown")), "{codes:?}");
+        assert_eq!(document.body["components"]["securitySchemes"]["bearer"]["scheme"], json!("bearer"));
         let page = get(&url, "/docs/").await;
         let html = page.body.as_str().unwrap();
         assert!(page.status == 200 && html.contains("swagger"), "{html}");
@@ -326,7 +339,8 @@ fn a_full_queue_refuses_at_once() {
     });
 }
 
-/// Readiness goes off before questions are refused, so that a load balancer can turn away first; and a caller's own deadline ends its waiting.
+/// Readiness goes off before questions are refused, so that a load balancer can turn away first; a caller's own deadline ends its waiting,
+/// and a stop ends everybody's.
 #[test]
 fn readiness_goes_off_first() {
     run(async {
@@ -344,7 +358,13 @@ fn readiness_goes_off_first() {
         let text = std::fs::read_to_string(instance.config_path()).unwrap().replace("drain_ms = 0", "drain_ms = 1500");
         std::fs::write(instance.config_path(), text).unwrap();
         instance.start().await.unwrap();
+        let waiter = tokio::spawn({
+            let (url, t) = (url.clone(), t.clone());
+            async move { claim(&url, &t, json!({"key": "eu:k", "wait_ms": 30_000})).await }
+        });
+        tokio::time::sleep(Duration::from_millis(300)).await;
         let pid = instance.pid().to_string();
+        let told = Instant::now();
         assert!(std::process::Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
         dedup_testbed::wait_until("readiness is off", Duration::from_secs(1), || async {
             let r = get(&url, "/readyz").await;
@@ -352,7 +372,10 @@ fn readiness_goes_off_first() {
         })
         .await;
         check(&url, &t, json!({"key": "eu:still-taken"})).await.is("first");
+        assert!(!waiter.is_finished(), "waits go on while questions are still taken");
         assert!(instance.sigterm_and_wait(Duration::from_secs(10)).await.success());
+        waiter.await.unwrap().is("in_progress");
+        assert!(told.elapsed() < Duration::from_secs(8), "the end of the waits took {:?}", told.elapsed());
         testbed.stop().await.unwrap();
     });
 }
