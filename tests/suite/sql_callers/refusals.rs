@@ -7,6 +7,7 @@ use crate::api::{claim, topic, topic_with};
 use crate::harness::{run, shared, url};
 
 /// What is not valid is refused by name, with a SQLSTATE of its own, before anything is written.
+/// Seen to fail without the look at a text's length and characters, and with any key taken that has no prefix of the home.
 #[test]
 fn bad_input_is_refused_by_name_and_changes_nothing() {
     run(async {
