@@ -11,6 +11,7 @@ use crate::harness::{clocked, dedup_bin, options, run, url};
 use crate::windows::span_ms;
 
 /// A topic set on one instance is known to all at once; `If-Match` guards against lost updates; the home's policy decides.
+/// Seen to fail with `If-Match` ignored, and with a PUT that leaves a home's window as it was.
 #[test]
 fn a_topic_has_one_policy_everywhere() {
     run(async {
@@ -38,6 +39,7 @@ fn a_topic_has_one_policy_everywhere() {
 
 /// A PUT while a home is away: 202, kept trying, and the home gets it when it is back, from any instance. `dedup topics apply` tells by its
 /// exit code whether every home has what the file says.
+/// Seen to fail without the repair.
 #[test]
 fn a_home_that_was_away_is_repaired() {
     run(async {
@@ -88,6 +90,7 @@ fn a_home_that_was_away_is_repaired() {
 }
 
 /// DELETE is refused while records may live; afterwards a topic of the same name knows nothing of the old one.
+/// Seen to fail with no topic ever said to be in use, and with the old generation kept by the next PUT.
 #[test]
 fn a_topic_is_deleted_only_when_its_windows_have_passed() {
     run(async {
