@@ -208,15 +208,19 @@ fn logs_carry_trace_ids_and_no_keys() {
         let instance = &testbed.region("eu").instances[0];
         let t = topic(&instance.url(), "logged").await;
         claim(&instance.url(), &t, json!({"key": "eu:secret-key-0"})).await.is("first");
-        testbed.region("eu").postgres.kill9().await;
-        let trace = wait_until("a failed call", Duration::from_secs(10), || async {
-            let (trace, header) = parent(true);
-            let reply = ask_traced(&instance.url(), &t, "eu:secret-key-1", &header).await;
+        // A home that says nothing: the call fails some time after its caller was told.
+        testbed.region("eu").postgres.sigstop().await;
+        let (trace, header) = parent(true);
+        let body = json!({"key": "eu:secret-key-1"}).to_string().into_bytes();
+        let headers = [("traceparent", header.as_str()), ("dedup-deadline-ms", "300")];
+        let reply = call(Method::POST, &instance.url(), &format!("/v1/topics/{t}/checks"), Some(body), &headers).await.unwrap();
+        assert_eq!(reply.status, 503, "{reply:?}");
+        let log = wait_until("the failed call in the log", Duration::from_secs(10), || async {
             let log = std::fs::read_to_string(instance.log_path()).unwrap();
-            if reply.status == 503 && log.contains(&trace) { Ok(trace) } else { Err(format!("{reply:?}")) }
-        });
-        let trace = trace.await;
-        let log = std::fs::read_to_string(instance.log_path()).unwrap();
+            if log.contains(&trace) { Ok(log) } else { Err("not there".to_owned()) }
+        })
+        .await;
+        testbed.region("eu").postgres.sigcont().await;
         for line in log.lines() {
             let line: serde_json::Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
             if line.to_string().contains(&trace) {
