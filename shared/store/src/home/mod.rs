@@ -6,6 +6,7 @@ mod feed;
 mod forgets;
 mod job;
 mod operate;
+mod watch;
 mod work;
 
 use std::collections::HashMap;
@@ -24,6 +25,7 @@ use batcher::{Batcher, Item};
 use clock::HomeClock;
 use forgets::Forgets;
 use job::Job;
+pub use watch::{Figures, HomeFigures, SegmentFigures};
 use work::{Decide, End, Work};
 
 use crate::hot::HotTier;
