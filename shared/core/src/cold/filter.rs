@@ -14,6 +14,14 @@ const SALT: [u32; 8] = [0x47b6_137b, 0x4497_4d91, 0x8824_ad5b, 0xa2b7_289d, 0x70
 struct Block([u32; 8]);
 
 impl Block {
+    fn from_bytes(bytes: &[u8]) -> Self {
+        let mut block = Self::default();
+        for (word, four) in block.0.iter_mut().zip(bytes.chunks_exact(4)) {
+            *word = u32::from_le_bytes(four.try_into().expect("4 bytes"));
+        }
+        block
+    }
+
     fn mask(hash: u64) -> [u32; 8] {
         let low = u32::try_from(hash & 0xffff_ffff).expect("32 bits");
         SALT.map(|salt| 1 << (low.wrapping_mul(salt) >> 27))
@@ -80,6 +88,18 @@ impl FilterPart {
     pub fn new(total: u32, first: u32, len: u32) -> Self {
         let len = len.min(total - first);
         Self { total, first, blocks: vec![Block::default(); len as usize] }
+    }
+
+    /// A stretch that was stored, read back. What is not a whole block at the end is left out.
+    pub fn from_bytes(total: u32, first: u32, bytes: &[u8]) -> Self {
+        Self { total, first, blocks: bytes.chunks_exact(FILTER_BLOCK_BYTES).map(Block::from_bytes).collect() }
+    }
+
+    /// Whether the digest, whose block is in this stretch, may be there; `false` is certain. Of another stretch: `false`.
+    pub fn may_hold(&self, digest: &Digest) -> bool {
+        let hash = hash_of(digest);
+        let at = block_of(hash, self.total).checked_sub(self.first);
+        at.and_then(|at| self.blocks.get(at as usize)).is_some_and(|block| block.holds(hash))
     }
 
     /// Where it ends.
@@ -186,13 +206,7 @@ impl FilterLoad {
             return Err(FilterError::Length { found, expected });
         }
         let whole = self.rest.len() / FILTER_BLOCK_BYTES * FILTER_BLOCK_BYTES;
-        self.blocks.extend(self.rest[..whole].chunks_exact(FILTER_BLOCK_BYTES).map(|bytes| {
-            let mut block = Block::default();
-            for (word, four) in block.0.iter_mut().zip(bytes.chunks_exact(4)) {
-                *word = u32::from_le_bytes(four.try_into().expect("4 bytes"));
-            }
-            block
-        }));
+        self.blocks.extend(self.rest[..whole].chunks_exact(FILTER_BLOCK_BYTES).map(Block::from_bytes));
         self.rest.drain(..whole);
         Ok(())
     }
