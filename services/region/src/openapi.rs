@@ -31,6 +31,7 @@ use crate::api;
         api::open_claims,
         api::audit,
         api::stats,
+        api::segments,
         api::regions,
         api::healthz,
         api::readyz,

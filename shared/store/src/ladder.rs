@@ -289,7 +289,10 @@ impl Ladder {
             let asks = misses.iter().map(|i| self.ask_of(policy, digests[*i], queries[*i])).collect();
             let found = home.decide(asks, deadline).await;
             for (i, answer) in misses.into_iter().zip(found) {
-                if let Ok(answer) = &answer {
+                // What the archive tells lacks what caches compare and repeat; it is asked for again.
+                if let Ok(answer) = &answer
+                    && answer.tier != Tier::Cold
+                {
                     self.keep(home, digests[i], &answer.record, answer.basis);
                 }
                 answers[i] = Some(answer);

@@ -15,6 +15,7 @@ mod metrics;
 mod operators;
 mod postgres;
 mod refusal;
+mod segments;
 mod topics;
 
 pub use ask::{Answer, Ask, Basis, Finish, FinishAnswer, FinishOp, Looked, Previous, Texts};
@@ -31,4 +32,5 @@ pub use postgres::{
     migrate,
 };
 pub use refusal::{Applied, Refusal, RefusalKind};
+pub use segments::SegmentInfo;
 pub use topics::{DeleteOutcome, PutOutcome, PutTopic, TopicSpec, Topics, TopicsError};

@@ -22,6 +22,7 @@ struct Instruments {
     lease_lost: Counter<u64>,
     unknown: Counter<u64>,
     held: Counter<u64>,
+    filter_refused: Counter<u64>,
 }
 
 impl StoreMetrics {
@@ -42,10 +43,18 @@ impl StoreMetrics {
             lease_lost: counter("dedup_lease_lost", "Completions, releases and extensions by a fence that is not the current one"),
             unknown: counter("dedup_home_unknown_outcomes", "Calls to a home whose outcome is not known"),
             held: counter("dedup_held_keys", "Keys found held by somebody's open transaction"),
+            filter_refused: counter("dedup_filter_refused", "Filters of a home that could not be loaded: missing, damaged or another's"),
         };
-        for zero in
-            [&inner.hot_errors, &inner.hot_forged, &inner.hot_dropped, &inner.takeovers, &inner.lease_lost, &inner.unknown, &inner.held]
-        {
+        for zero in [
+            &inner.hot_errors,
+            &inner.hot_forged,
+            &inner.hot_dropped,
+            &inner.takeovers,
+            &inner.lease_lost,
+            &inner.unknown,
+            &inner.held,
+            &inner.filter_refused,
+        ] {
             zero.add(0, &[]);
         }
         Self { inner: Arc::new(inner) }
@@ -79,6 +88,10 @@ impl StoreMetrics {
 
     pub(crate) fn unknown(&self) {
         self.inner.unknown.add(1, &[]);
+    }
+
+    pub(crate) fn filter_refused(&self) {
+        self.inner.filter_refused.add(1, &[]);
     }
 
     pub(crate) fn held(&self) {

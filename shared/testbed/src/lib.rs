@@ -9,6 +9,7 @@
 
 mod config;
 mod error;
+mod janitor;
 mod options;
 mod ports;
 mod postgres;
@@ -27,6 +28,7 @@ mod wait;
 mod watchdog;
 
 pub use error::Error;
+pub use janitor::Janitor;
 pub use options::Options;
 pub use postgres::Postgres;
 pub use proxy::{Mode, Proxy};
