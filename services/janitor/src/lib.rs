@@ -101,13 +101,25 @@ async fn tend_home(home: HomeConfig, config: JanitorConfig, target: PgTarget, re
             () = stop.cancelled() => return,
         };
         if let Err(error) = ended {
-            tracing::warn!(home = %home.name, error = &error as &dyn std::error::Error, "the janitor stopped short; it starts over");
+            tracing::warn!(home = %home.name, error = chain(&error), "the janitor stopped short; it starts over");
         }
         tokio::select! {
             () = tokio::time::sleep(PAUSE_AFTER_FAILURE) => {}
             () = stop.cancelled() => return,
         }
     }
+}
+
+/// An error with its sources, on one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
 }
 
 /// One connection's life.

@@ -116,11 +116,11 @@ pub(super) async fn write(
         if rows.len() >= WRITE {
             blocks += store(tx, archive, &rows).await?;
             rows.clear();
-            reached("archive.blocks");
         }
     }
     rows.push(builder.finish());
     blocks += store(tx, archive, &rows).await?;
+    reached("archive.blocks");
     loop {
         filter.chunk(tx, &part.to_bytes()).await?;
         if part.end() == filter_total {
@@ -204,7 +204,7 @@ pub(super) async fn verify(
                 if expected.len() == 0 {
                     expected = distinct.next().await?.into_iter();
                 }
-                if expected.next() != Some((key, plan.classes[usize::from(class)])) {
+                if plan.classes.get(usize::from(class)).is_none_or(|class| expected.next() != Some((key, *class))) {
                     return Err(wrong("a digest is missing or is not one of its source"));
                 }
                 if !filter.holds(tx, &key).await? {
@@ -295,7 +295,7 @@ impl Janitor {
         let built = self
             .client
             .query_opt(
-                "SELECT archive_id FROM dedup.archives WHERE state = 'built' AND level = 0 AND inputs = ARRAY[$1] /* dedup: built */",
+                "SELECT archive_id FROM dedup.archives WHERE state = 'built' AND level = 0 AND inputs = ARRAY[$1::int] /* dedup: built */",
                 &[&segment],
             )
             .await?;

@@ -16,7 +16,7 @@ impl Janitor {
         let row = self
             .client
             .query_opt(
-                "SELECT (array_agg(archive_id ORDER BY to_ms, archive_id))[1:$1::int] FROM dedup.archives WHERE state = 'live' AND expires_ms > dedup.now_ms() \
+                "SELECT (array_agg(archive_id ORDER BY to_ms, archive_id))[1:($1::bigint)::int] FROM dedup.archives WHERE state = 'live' AND expires_ms > dedup.now_ms() \
                  GROUP BY level HAVING count(*) >= $1::bigint ORDER BY level LIMIT 1 /* dedup: merge due */",
                 &[&FAN_IN],
             )

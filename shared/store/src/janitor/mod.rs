@@ -180,6 +180,12 @@ impl Janitor {
         }
         plan.extend(self.past_archives().await?.into_iter().map(|a| format!("drop archive {a}, whose last window has ended")));
         plan.extend(self.leftover_partitions().await?.into_iter().map(|s| format!("detach and drop the tables of segment {s}")));
+        let unfinished =
+            "SELECT archive_id, state FROM dedup.archives WHERE state IN ('built', 'dead') ORDER BY 1 /* dedup: unfinished archives */";
+        for row in &self.client.query(unfinished, &[]).await? {
+            let (archive, state): (i32, String) = (row.get(0), row.get(1));
+            plan.push(format!("{} archive {archive}", if state == "built" { "publish" } else { "remove what is left of" }));
+        }
         Ok(plan)
     }
 

@@ -1,5 +1,7 @@
 //! What nobody looks into any more is removed: tables of segments that are cold or gone, blocks of dead archives, filters without a place.
 
+use std::time::Instant;
+
 use super::freeze::is_lock_timeout;
 use super::{Janitor, JanitorError, Round};
 
@@ -46,13 +48,15 @@ impl Janitor {
     }
 
     /// Runs a statement that may have to wait for somebody; `false`: it did not wait that long.
-    async fn patiently(&self, sql: &str, round: &mut Round) -> Result<bool, JanitorError> {
+    async fn patiently(&mut self, sql: &str, round: &mut Round) -> Result<bool, JanitorError> {
+        self.space_attempts().await;
         self.client.batch_execute(&format!("SET lock_timeout = '{DETACH_TIMEOUT}'")).await?;
         let done = self.client.batch_execute(sql).await;
         self.client.batch_execute("SET lock_timeout = 0").await?;
         match done {
             Ok(()) => Ok(true),
             Err(error) if is_lock_timeout(&error) => {
+                self.last_attempt = Some(Instant::now());
                 round.postponed = true;
                 Ok(false)
             }
