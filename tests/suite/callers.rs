@@ -87,7 +87,8 @@ fn without_callers_only_loopback_is_listened_on() {
     let homes = "[[homes]]\nname = \"eu\"\nregion = \"eu\"\nprefixes = [\"eu\"]\npostgres = \"host=127.0.0.1 port=1 user=x dbname=y\"\n";
     let check = |text: String| {
         std::fs::write(&file, text).unwrap();
-        let out = Command::new(dedup_bin()).args(["serve", "--config"]).arg(&file).output().unwrap();
+        // One that is accepted serves until it is told to stop.
+        let out = Command::new("timeout").arg("10").arg(dedup_bin()).args(["serve", "--config"]).arg(&file).output().unwrap();
         (out.status.code(), String::from_utf8_lossy(&out.stderr).into_owned() + &String::from_utf8_lossy(&out.stdout))
     };
     let (code, text) = check(format!("region = \"eu\"\nlisten = \"0.0.0.0:0\"\n{homes}"));

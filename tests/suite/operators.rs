@@ -262,6 +262,13 @@ fn a_forced_release_wakes_whoever_waits() {
         });
         assert_eq!((waiting.verdict(), waiting.body["attempt"].clone()), ("first", json!(2)));
         claim(&a, &t, json!({"key": "eu:k", "request_id": "r"})).await.is("in_progress");
+        // Alone too: asking again is a new grant, not the old one's repetition.
+        let first = claim(&a, &t, json!({"key": "eu:alone", "request_id": "r", "lease_ms": 600_000})).await.is("first");
+        let forced = post(&a, &format!("/v1/topics/{t}/records/force-release"), json!({"key": "eu:alone", "reason": "r"})).await;
+        assert_eq!(forced.status, 200, "{forced:?}");
+        let again = claim(&b, &t, json!({"key": "eu:alone", "request_id": "r"})).await.is("first");
+        assert_eq!((again.body["attempt"].clone(), again.body["replayed"].clone()), (json!(2), json!(false)));
+        assert!(again.text("fence") > first.text("fence"));
     });
 }
 

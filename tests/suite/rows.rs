@@ -237,34 +237,51 @@ fn roles_reach_only_what_is_theirs() {
     });
 }
 
-/// Migrating twice, or twice at once, changes nothing and fails nobody.
+/// Migrating an empty database several times at once makes one home and fails nobody; migrating again changes nothing; another secret is
+/// refused.
 #[test]
 fn migrations_can_run_twice_and_at_once() {
     run(async {
         let testbed = shared().await;
-        let config = testbed.region("eu").instances[0].config_path().to_owned();
-        let password = testbed.region("eu").postgres.password().to_owned();
-        let once = || {
+        let postgres = &testbed.region("eu").postgres;
+        let password = postgres.password().to_owned();
+        let migrate = |config: &std::path::Path, secret: &str| {
             let mut command = tokio::process::Command::new(dedup_bin());
             command
                 .args(["migrate", "--owner", "dedup_owner", "--config"])
-                .arg(&config)
+                .arg(config)
                 .env("DEDUP_OWNER_PASSWORD", &password)
-                .env("DEDUP_SECRET", testbed.secret_hex());
+                .env("DEDUP_SECRET", secret);
             command.output()
         };
-        for out in futures_util::future::join_all((0..4).map(|_| once())).await {
-            let out = out.unwrap();
-            assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-        }
-        let other = "0".repeat(64);
-        let mut command = tokio::process::Command::new(dedup_bin());
-        command
-            .args(["migrate", "--owner", "dedup_owner", "--config"])
-            .arg(&config)
-            .env("DEDUP_OWNER_PASSWORD", &password)
-            .env("DEDUP_SECRET", other);
-        let out = command.output().await.unwrap();
+        let at_once = async |config: &std::path::Path| {
+            for out in futures_util::future::join_all((0..4).map(|_| migrate(config, testbed.secret_hex()))).await {
+                let out = out.unwrap();
+                assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+            }
+        };
+        // What a home is, but for its rows.
+        let state = async |client: &tokio_postgres::Client| -> String {
+            let sql = "SELECT (SELECT jsonb_agg(h) FROM dedup.home h) || (SELECT jsonb_agg(s ORDER BY segment_id) FROM dedup.segments s) \
+                       || (SELECT jsonb_agg(m ORDER BY version) FROM dedup.schema_history m)";
+            client.query_one(&format!("SELECT ({sql})::text"), &[]).await.unwrap().get(0)
+        };
+        let config = testbed.region("eu").instances[0].config_path();
+        postgres.connect("postgres").await.batch_execute("CREATE DATABASE empty OWNER dedup_owner").await.unwrap();
+        let new = config.with_extension("empty.toml");
+        std::fs::write(&new, std::fs::read_to_string(config).unwrap().replace("dbname=dedup", "dbname=empty")).unwrap();
+        at_once(&new).await;
+        let dsn = postgres.dsn("dedup_owner").replace("dbname=dedup", "dbname=empty");
+        let (owner, connection) = tokio_postgres::connect(&dsn, tokio_postgres::NoTls).await.unwrap();
+        tokio::spawn(connection);
+        let made = state(&owner).await;
+        let segments: i64 = owner.query_one("SELECT count(*) FROM dedup.segments", &[]).await.unwrap().get(0);
+        assert_eq!(segments, 2, "{made}");
+        at_once(&new).await;
+        assert_eq!(state(&owner).await, made);
+
+        at_once(config).await;
+        let out = migrate(config, &"0".repeat(64)).await.unwrap();
         assert!(
             !out.status.success() && String::from_utf8_lossy(&out.stderr).contains("another secret"),
             "{}",

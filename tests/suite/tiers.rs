@@ -82,6 +82,23 @@ fn p6_redis_never_changes_a_verdict() {
             check(&urls[1], &t, json!({"key": "eu:done", "request_id": format!("r{kind}")})).await.is("duplicate");
             assert_eq!(script(&urls, kind + 1).await, normal, "garbage of kind {kind}");
         }
+        // A done record's own value laid under a key that nobody has asked for yet: believed, it would be a duplicate of nothing.
+        check(&urls[0], &t, json!({"key": "eu:real"})).await.is("first");
+        let owner = testbed.region("eu").postgres.connect("dedup_owner").await;
+        let redis_key = async |key: &str| -> String {
+            let digest: uuid::Uuid = owner.query_one("SELECT dedup.digest_v1($1, 0, 'default', 0, $2)", &[&t, &key]).await.unwrap().get(0);
+            let any: Vec<String> = redis_of(&testbed).await.keys("dedup:*").await.unwrap();
+            format!("{}:{}", any[0].rsplit_once(':').unwrap().0, digest.simple())
+        };
+        let real = redis_key("eu:real").await;
+        let value: Vec<u8> = wait_until("the real record's back-fill", Duration::from_secs(5), || async {
+            let value: Option<Vec<u8>> = redis_of(&testbed).await.get(&real).await.unwrap();
+            value.ok_or_else(|| format!("{real} is not there"))
+        })
+        .await;
+        direct.set::<_, _, ()>(redis_key("eu:unasked").await, &value).await.unwrap();
+        assert_eq!(check(&urls[1], &t, json!({"key": "eu:real"})).await.is("duplicate").text("tier"), "hot", "the real value is believed");
+        check(&urls[1], &t, json!({"key": "eu:unasked"})).await.is("first");
         let after = series(&metrics(&urls[1]).await, "dedup_hot_forged_total", &[]);
         assert!(after > forged, "forged values are counted: {forged} then {after}");
 

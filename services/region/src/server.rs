@@ -359,5 +359,6 @@ async fn drain_on_stop(service: Data<Service>, stop: CancellationToken, handle: 
     service.set_phase(Phase::Draining);
     tracing::info!("draining");
     tokio::time::sleep(drain).await;
+    service.waiting.end();
     handle.stop(true).await;
 }

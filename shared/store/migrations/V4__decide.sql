@@ -17,8 +17,9 @@ CREATE FUNCTION dedup.judge_v1(meta int, expires bigint, ends bigint, rec_reques
 
 -- One index probe per (segment, digest) pair, whatever the planner believes about the sizes of segments. The pairs: every digest in
 -- each of `segments`, and the named ones in `maybe_segment` (archives, which have negative numbers there, match nothing here). Inlined
--- into the calling statement, so it shares that statement's snapshot. In a frozen segment only what is done counts: everything else was
--- carried on before. Nothing is ever changed there (`frozen` says so); what was forgotten of it has a tombstone.
+-- into the calling statement, so it shares that statement's snapshot; OFFSET 0 keeps the times from being computed anew wherever they are
+-- mentioned. In a frozen segment only what is done counts: everything else was carried on before. Nothing is ever changed there (`frozen`
+-- says so); what was forgotten of it has a tombstone.
 CREATE FUNCTION dedup.look(p_digest uuid[], segments int[], maybe_item int[], maybe_segment int[])
   RETURNS TABLE (n bigint, segment_id int, digest uuid, fence bigint, request_hash bigint, fingerprint int, first_seen bigint, expires bigint, ends bigint, meta int, frozen boolean)
   LANGUAGE sql STABLE AS $$
@@ -29,7 +30,8 @@ CREATE FUNCTION dedup.look(p_digest uuid[], segments int[], maybe_item int[], ma
         SELECT m.item, p_digest[m.item], m.segment FROM unnest(maybe_item, maybe_segment) m(item, segment)) p
   CROSS JOIN LATERAL (SELECT * FROM dedup.claims c WHERE c.segment_id = p.segment_id AND c.digest = p.digest LIMIT 1) c
   JOIN dedup.segments s ON s.segment_id = c.segment_id
-  WHERE s.state <> 'frozen' OR (c.meta & 7 = 3 AND NOT EXISTS (SELECT 1 FROM dedup.tombstones t WHERE t.digest = c.digest AND t.place = c.segment_id)) $$;
+  WHERE s.state <> 'frozen' OR (c.meta & 7 = 3 AND NOT EXISTS (SELECT 1 FROM dedup.tombstones t WHERE t.digest = c.digest AND t.place = c.segment_id))
+  OFFSET 0 $$;
 
 -- The exact look into the cold tier: one indexed read per archive. hit: 0 nothing that still counts · 1 found · 2 not found, and an
 -- archive cannot be read, so nothing can be said. A key found is found, whatever the state of other archives.
@@ -206,7 +208,7 @@ DECLARE
   i        int;
 BEGIN
   BEGIN
-    SELECT array_agg(a.digest ORDER BY a.n) INTO v_digest FROM unnest(p_asks) a;
+    v_digest := ARRAY(SELECT a.digest FROM unnest(p_asks) a);
     SELECT array_agg(b.n), array_agg(b.n) FILTER (WHERE b.judge IN (1, 2, 3, 6)),
            array_agg((0, b.digest, b.fence, b.request_hash, b.fingerprint, b.first_seen, b.expires, b.ends, b.meta, v_now)::dedup.fact) FILTER (WHERE b.judge IN (4, 5, 7, 8))
       INTO v_seen, v_slow, v_found
@@ -273,13 +275,18 @@ BEGIN
 END $$;
 
 -- Archives to look into: those whose filter the caller did not use; null: none.
-CREATE FUNCTION dedup.live_archives(p_skip uuid[]) RETURNS int[] LANGUAGE sql STABLE AS $$
-  SELECT array_agg(archive_id ORDER BY to_ms DESC) FROM dedup.archives WHERE state = 'live' AND NOT filter_id = ANY (p_skip) $$;
+CREATE FUNCTION dedup.live_archives(p_skip uuid[]) RETURNS int[] LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  RETURN (SELECT array_agg(archive_id ORDER BY to_ms DESC) FROM dedup.archives WHERE state = 'live' AND NOT filter_id = ANY (p_skip));
+END $$;
 
--- Where to look: every live segment whose filter the caller did not use. The open one always.
-CREATE FUNCTION dedup.live_segments(p_skip uuid[]) RETURNS int[] LANGUAGE sql STABLE AS $$
-  SELECT array_agg(segment_id ORDER BY segment_id DESC) FROM dedup.segments
-  WHERE state = 'open' OR (state IN ('sealed', 'frozen') AND (filter_id IS NULL OR NOT filter_id = ANY (p_skip))) $$;
+-- Where to look: every live segment whose filter the caller did not use. The open one always. (plpgsql, as keep_texts below: a function in
+-- plain SQL that cannot be inlined is parsed and planned anew in each call.)
+CREATE FUNCTION dedup.live_segments(p_skip uuid[]) RETURNS int[] LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  RETURN (SELECT array_agg(segment_id ORDER BY segment_id DESC) FROM dedup.segments
+    WHERE state = 'open' OR (state IN ('sealed', 'frozen') AND (filter_id IS NULL OR NOT filter_id = ANY (p_skip))));
+END $$;
 
 -- A caller at a higher isolation level looks at an old snapshot: it must not have missed a change of layout. FOR SHARE of the layout row
 -- turns that into 40001, which a retry cures.
@@ -296,7 +303,8 @@ CREATE FUNCTION dedup.result_of(p_digest uuid, p_fence bigint) RETURNS SETOF ded
 
 -- Keeps what people want to read beside the grants among `p_facts`. p_ids, p_keep: of the topics that asks point to; p_item: index of the ask.
 CREATE FUNCTION dedup.keep_texts(p_facts dedup.fact[], p_asks dedup.ask[], p_ids int[], p_keep text[], p_item int[], p_group text[], p_key text[], p_owner text[])
-  RETURNS void LANGUAGE sql AS $$
+  RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
   INSERT INTO dedup.claim_texts AS t (digest, fence, topic_id, grp, key, owner)
     SELECT x.digest, x.fence, p_ids[a.topic], k.grp, CASE p_keep[a.topic] WHEN 'never' THEN NULL ELSE k.key END, k.owner
       FROM unnest(p_item, p_group, p_key, p_owner) k(n, grp, key, owner) JOIN unnest(p_asks) a ON a.n = k.n
@@ -304,7 +312,8 @@ CREATE FUNCTION dedup.keep_texts(p_facts dedup.fact[], p_asks dedup.ask[], p_ids
       WHERE a.claim OR p_keep[a.topic] = 'always'
       ORDER BY x.digest
     ON CONFLICT ON CONSTRAINT claim_texts_pkey DO UPDATE SET fence = excluded.fence, topic_id = excluded.topic_id, grp = excluded.grp, key = excluded.key,
-      owner = excluded.owner, note = NULL $$;
+      owner = excluded.owner, note = NULL;
+END $$;
 
 -- The call of a service instance. Arrays of one length over different digests, sorted by digest.
 --   p_skip          ids of the filters used for all keys; p_maybe_*: (item, segment, or minus an archive) pairs whose filter said "maybe"
@@ -320,7 +329,7 @@ CREATE FUNCTION dedup.decide_v1(p_home uuid, p_secret bytea, p_not_after bigint,
     OUT kind int[], OUT digest uuid[], OUT fence bigint[], OUT request_hash bigint[], OUT fingerprint int[], OUT first_seen bigint[], OUT expires bigint[],
     OUT ends bigint[], OUT meta int[], OUT at_ms bigint[], OUT extras text,
     OUT r_digest uuid[], OUT r_status int[], OUT r_omitted boolean[], OUT r_media text[], OUT r_headers text[], OUT r_body bytea[], OUT home_ms bigint)
-  LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off AS $$
+  LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
   v_layout   record;
@@ -337,10 +346,14 @@ DECLARE
   v_granted  boolean;
   v_open     boolean;
   v_results  boolean;
+  v_until    bigint;
 BEGIN
   PERFORM pg_advisory_xact_lock_shared(1684366453, 1);   -- ROTATION: the layout below stays true until this transaction ends
   -- Every statement has its price to start, which a call of few keys feels: what can be read at once is.
-  SELECT l.current_segment, s.origin_ms, h.home_id, h.secret_id, h.epoch, dedup.live_segments(p_skip) AS segments, dedup.live_archives(p_skip) AS archives, (SELECT pos FROM dedup.forget_position) AS pos,
+  SELECT l.current_segment, s.origin_ms, h.home_id, h.secret_id, h.epoch, (SELECT pos FROM dedup.forget_position) AS pos,
+         (SELECT array_agg(segment_id ORDER BY segment_id DESC) FROM dedup.segments   -- as live_segments
+           WHERE state = 'open' OR (state IN ('sealed', 'frozen') AND (filter_id IS NULL OR NOT filter_id = ANY (p_skip)))) AS segments,
+         (SELECT array_agg(archive_id ORDER BY to_ms DESC) FROM dedup.archives WHERE state = 'live' AND NOT filter_id = ANY (p_skip)) AS archives,   -- as live_archives
          t.ids, t.windows, t.leases, t.keeps
     INTO v_layout FROM dedup.layout l JOIN dedup.segments s ON s.segment_id = l.current_segment CROSS JOIN dedup.home h CROSS JOIN LATERAL (
       SELECT array_agg(t.topic_id ORDER BY a.n) AS ids, array_agg(t.window_ms ORDER BY a.n) AS windows, array_agg(t.lease_ms ORDER BY a.n) AS leases,
@@ -375,9 +388,11 @@ BEGIN
 
   SELECT array_agg(x.kind), array_agg(x.digest), array_agg(x.fence), array_agg(x.request_hash), array_agg(x.fingerprint), array_agg(x.first_seen),
          array_agg(x.expires), array_agg(x.ends), array_agg(x.meta), array_agg(x.at_ms),
-         bool_or(x.kind = 1), bool_or(x.kind = 0 AND x.meta & 7 = 1), bool_or(x.kind = 0 AND x.meta & 32 <> 0 AND x.meta & 7 = 3)
-    INTO kind, digest, fence, request_hash, fingerprint, first_seen, expires, ends, meta, at_ms, v_granted, v_open, v_results FROM unnest(v_facts) x;
-  IF v_granted THEN
+         bool_or(x.kind = 1), bool_or(x.kind = 0 AND x.meta & 7 = 1), bool_or(x.kind = 0 AND x.meta & 32 <> 0 AND x.meta & 7 = 3), max(x.expires) FILTER (WHERE x.kind = 1)
+    INTO kind, digest, fence, request_hash, fingerprint, first_seen, expires, ends, meta, at_ms, v_granted, v_open, v_results, v_until FROM unnest(v_facts) x;
+  IF v_granted AND cardinality(v_ids) = 1 THEN
+    PERFORM dedup.topic_used(v_ids[1], v_until, home_ms);
+  ELSIF v_granted THEN
     PERFORM dedup.topic_used(v_ids[g.topic], g.until, home_ms)
       FROM (SELECT a.topic, max(x.expires) AS until FROM unnest(v_facts) x JOIN unnest(v_asks) a ON a.digest = x.digest WHERE x.kind = 1 GROUP BY a.topic) g;
   END IF;
