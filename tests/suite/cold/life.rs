@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Cold, all_are, check_all, cold_duplicate};
 use crate::api::{check, claim, complete, post, release, topic_with};
@@ -22,6 +22,10 @@ fn every_kind_of_record_survives_every_tier() {
         let forever = topic_with(&url, "life-ever", json!({"window_ms": "forever"})).await;
         all_are(&check_all(&url, &t, (0..3_000).map(|k| format!("eu:{k}"))).await, "first");
         all_are(&check_all(&url, &forever, (0..50).map(|k| format!("eu:{k}"))).await, "first");
+        // A window of its own for each: more classes than one byte numbers.
+        let own: Vec<Value> = (1..=360_i64).map(|days| json!({"key": format!("eu:w{days}"), "window_ms": days * 86_400_000})).collect();
+        let reply = post(&url, &format!("/v1/topics/{t}/checks/batch"), json!({"detail": "verdict", "items": own})).await;
+        assert_eq!(reply.body["counts"], json!({"first": 360}), "{reply:?}");
         check(&url, &t, json!({"key": "eu:short", "window_ms": 86_400_000})).await.is("first");
         check(&url, &t, json!({"key": "eu:week", "window_ms": 5 * 86_400_000_i64})).await.is("first");
         let failed = claim(&url, &t, json!({"key": "eu:failed"})).await.is("first");
@@ -75,6 +79,10 @@ fn every_kind_of_record_survives_every_tier() {
             .unwrap();
         let many: Vec<String> = many.iter().map(|r| r.get(0)).collect();
         assert_eq!(many, ["duplicate", "duplicate", "first", "duplicate"]);
+        all_are(&check_all(&url, &t, (4..=360).map(|days| format!("eu:w{days}"))).await, "duplicate");
+        all_are(&check_all(&url, &t, (1..=2).map(|days| format!("eu:w{days}"))).await, "first");
+        let classes = cold.owner().await.query_one("SELECT max(cardinality(class_expires)) FROM dedup.archives", &[]).await.unwrap();
+        assert!(classes.get::<_, i32>(0) > 256, "two bytes a class");
         // What was not done went on in its place.
         let again = claim(&url, &t, json!({"key": "eu:open", "request_id": "other"})).await.is("in_progress");
         assert_eq!((again.text("fence"), again.text("owner")), (open.text("fence"), "me".into()));
@@ -120,6 +128,8 @@ fn every_kind_of_record_survives_every_tier() {
         let told = cold.owner().await.query_one("SELECT ($1::text::timestamptz - dedup.now()) < '2 days'", &[&until]).await.unwrap();
         assert!(told.get::<_, bool>(0), "{until}");
         cold.forward(DAY * 2).await;
+        all_are(&check_all(&url, &t, (43..=360).map(|days| format!("eu:w{days}"))).await, "duplicate");
+        all_are(&check_all(&url, &t, (4..=39).map(|days| format!("eu:w{days}"))).await, "first");
         all_are(&check_all(&url, &t, (100..200).map(|k| format!("eu:{k}"))).await, "first");
         cold.settled().await;
         cold.forward(DAY * 45).await;
