@@ -15,7 +15,7 @@ use crate::api::{check, get};
 use crate::harness::options;
 
 /// No cache answers, so that each question reaches the home; a janitor that wastes no time.
-const TABLES: &str = "[local]\nbytes = 0\n[janitor]\npause_ms = 20\nlayout_pause_ms = 20\n";
+const TABLES: &str = "[local]\nbytes = 0\n[janitor]\npause_ms = 20\nlayout_pause_ms = 20\nclock_hold_ms = 0\n";
 
 /// `eu` with a janitor and a clock that the test moves.
 pub struct Cold {

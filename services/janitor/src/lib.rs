@@ -50,6 +50,7 @@ fn settings(config: &JanitorConfig) -> JanitorSettings {
         filter_build_bytes: config.filter_build_bytes,
         drop_margin_ms: ms(config.drop_margin_ms),
         layout_pause: Duration::from_millis(config.layout_pause_ms),
+        clock_hold: Duration::from_millis(config.clock_hold_ms),
     }
 }
 

@@ -193,3 +193,33 @@ fn without_a_janitor_claims_go_on_and_two_are_as_good_as_one() {
         cold.testbed.stop().await.unwrap();
     });
 }
+
+/// F26: a clock that steps stops the janitor for the time that it is told: nothing is archived or dropped by a time that may be wrong.
+#[test]
+fn a_clock_that_steps_stops_the_janitor() {
+    run(async {
+        let mut cold = Cold::start("warm_ms = 0\n").await;
+        let config = std::fs::read_to_string(cold.janitor().config_path()).unwrap();
+        std::fs::write(cold.janitor().config_path(), config.replace("clock_hold_ms = 0", "clock_hold_ms = 600000")).unwrap();
+        cold.janitor().kill9().await;
+        cold.janitor().start().await.unwrap();
+        let t = topic_with(&cold.url(), "step", json!({"window_ms": 2 * 86_400_000_i64})).await;
+        check(&cold.url(), &t, json!({"key": "eu:1"})).await.is("first");
+        wait_until("it leads", Duration::from_secs(10), || async {
+            // The one before it led too.
+            let leads = cold.janitor().said("leads");
+            if leads >= 2 { Ok(()) } else { Err(format!("{leads}")) }
+        })
+        .await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        cold.forward(Duration::from_secs(10 * 86_400)).await;
+        wait_until("it notices", Duration::from_secs(10), || async {
+            if cold.janitor().said("clock stepped") > 0 { Ok(()) } else { Err(String::from("nothing said")) }
+        })
+        .await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert!(cold.plan().await.contains("rotate"), "{}", cold.plan().await);
+        assert!(cold.segments().await.iter().all(|s| s["state"] == "open" || s["state"] == "prepared"), "{:?}", cold.segments().await);
+        cold.testbed.stop().await.unwrap();
+    });
+}

@@ -52,6 +52,9 @@ pub struct JanitorConfig {
     /// `layout_pause_ms`: between two attempts to change the layout, for each of which claims may wait up to 50 ms, milliseconds,
     /// 20..=60,000. Default 1,000.
     pub layout_pause_ms: u64,
+    /// `clock_hold_ms`: how long the janitor only makes segments ahead after it saw the home's clock step by more than 5 s, milliseconds,
+    /// 0..=604,800,000, 0 = it goes on. Default 3,600,000 (an hour).
+    pub clock_hold_ms: u64,
 }
 
 /// The environment variable with the password of `janitor.user`.
@@ -70,6 +73,7 @@ pub(super) struct RawJanitor {
     drop_margin_ms: Option<i64>,
     pause_ms: Option<i64>,
     layout_pause_ms: Option<i64>,
+    clock_hold_ms: Option<i64>,
 }
 
 impl RawJanitor {
@@ -91,6 +95,7 @@ impl RawJanitor {
             drop_margin_ms: check.number("janitor.drop_margin_ms", self.drop_margin_ms, DAY, 0..=365 * DAY),
             pause_ms: check.number("janitor.pause_ms", self.pause_ms, 5_000, 10..=3_600_000),
             layout_pause_ms: check.number("janitor.layout_pause_ms", self.layout_pause_ms, 1_000, 20..=60_000),
+            clock_hold_ms: check.number("janitor.clock_hold_ms", self.clock_hold_ms, 3_600_000, 0..=7 * DAY),
         }
     }
 }

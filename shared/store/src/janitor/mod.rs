@@ -38,6 +38,8 @@ pub struct JanitorSettings {
     pub drop_margin_ms: i64,
     /// Between two attempts to change the layout.
     pub layout_pause: Duration,
+    /// How long nothing is archived, merged or dropped after the home's clock was seen to step.
+    pub clock_hold: Duration,
 }
 
 /// Why a janitor could not go on. What was begun is rolled back; the next round starts over.
@@ -85,6 +87,9 @@ pub struct Janitor {
     home_id: Uuid,
     secret_id: [u8; 8],
     last_attempt: Option<Instant>,
+    /// Home time of the round before, and when that was by our own clock.
+    clock: Option<(i64, Instant)>,
+    held_until: Option<Instant>,
     reached: fn(&'static str),
 }
 
@@ -119,7 +124,16 @@ impl Janitor {
         }
         let secret_id: Vec<u8> = row.try_get("secret_id")?;
         let secret_id = secret_id.try_into().map_err(|_| JanitorError::NotThisHome("the home's secret id is not 8 bytes".into()))?;
-        Ok(Self { client, settings, home_id: row.try_get("home_id")?, secret_id, last_attempt: None, reached })
+        Ok(Self {
+            client,
+            settings,
+            home_id: row.try_get("home_id")?,
+            secret_id,
+            last_attempt: None,
+            clock: None,
+            held_until: None,
+            reached,
+        })
     }
 
     /// Whether this janitor leads, or does now. Several may run; the others wait.
@@ -145,6 +159,10 @@ impl Janitor {
     /// The first failure; what was done before stays done.
     pub async fn round(&mut self) -> Result<Round, JanitorError> {
         let mut round = Round::default();
+        if self.clock_is_doubted(&mut round).await? {
+            self.prepare(&mut round).await?;
+            return Ok(round);
+        }
         self.detach_pending(&mut round).await?;
         self.prepare(&mut round).await?;
         self.rotate(&mut round).await?;
@@ -191,6 +209,20 @@ impl Janitor {
 
     async fn now_ms(&self) -> Result<i64, JanitorError> {
         Ok(self.client.query_one("SELECT dedup.now_ms() /* dedup: janitor */", &[]).await?.get(0))
+    }
+
+    /// Whether the home's clock stepped of late. What a clock that runs ahead takes for past is gone for good, so people get the time to see it.
+    async fn clock_is_doubted(&mut self, round: &mut Round) -> Result<bool, JanitorError> {
+        const STEP_MS: i64 = 5_000;
+        let (home_ms, now) = (self.now_ms().await?, Instant::now());
+        if let Some((before_ms, then)) = self.clock.replace((home_ms, now)) {
+            let step = home_ms - before_ms - i64::try_from((now - then).as_millis()).unwrap_or(i64::MAX);
+            if step.abs() > STEP_MS && !self.settings.clock_hold.is_zero() {
+                self.held_until = Some(now + self.settings.clock_hold);
+                round.deeds.push(format!("the home's clock stepped by {step} ms: nothing is changed for {:?}", self.settings.clock_hold));
+            }
+        }
+        Ok(self.held_until.is_some_and(|until| now < until))
     }
 
     /// Attempts to change the layout are spaced, so that claims, which may have to wait for each, wait seldom.
