@@ -111,6 +111,11 @@ impl Cold {
     }
 }
 
+/// A number that the environment may raise.
+pub fn number(name: &str, default: usize) -> usize {
+    std::env::var(name).ok().map_or(default, |text| text.parse().unwrap())
+}
+
 /// Checks many keys in one batch; the verdicts.
 pub async fn check_all(url: &str, topic: &str, keys: impl Iterator<Item = String>) -> Vec<String> {
     let keys: Vec<Value> = keys.map(|key| json!({ "key": key })).collect();
