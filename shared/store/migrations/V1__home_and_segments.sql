@@ -161,11 +161,16 @@ ALTER TABLE dedup.filter_chunks ALTER COLUMN data SET STORAGE EXTERNAL;
 -- Rises with every change of segments, archives or filters: what instances watch.
 CREATE SEQUENCE dedup.segments_change AS bigint;
 
--- Partitions are detached without a lock on the whole, which only the tables' owner may do, and never in a function: the janitor owns them.
+-- Partitions are detached without a lock on the whole, which only the tables' owner may do, and never in a function: so the janitor's role
+-- owns them. It reads rows and changes none but through functions. (Whoever becomes an owner must be able to create in the schema at that
+-- moment.)
 GRANT dedup_janitor TO CURRENT_USER;
 GRANT CREATE ON SCHEMA dedup TO dedup_janitor;
 ALTER TABLE dedup.claims OWNER TO dedup_janitor;
 ALTER TABLE dedup.results OWNER TO dedup_janitor;
+REVOKE CREATE ON SCHEMA dedup FROM dedup_janitor;
+REVOKE INSERT, UPDATE, DELETE, TRUNCATE ON dedup.claims, dedup.results FROM dedup_janitor;
+GRANT ALL ON dedup.claims, dedup.results TO CURRENT_USER;
 GRANT SELECT, INSERT, UPDATE, DELETE ON dedup.archives, dedup.blocks, dedup.tombstones, dedup.filters, dedup.filter_chunks, dedup.segments, dedup.claim_texts TO dedup_janitor;
 GRANT SELECT ON dedup.layout TO dedup_janitor;
 GRANT USAGE ON SEQUENCE dedup.archive_counter, dedup.segments_change TO dedup_janitor;
@@ -182,13 +187,16 @@ DECLARE
   v_table text;
 BEGIN
   PERFORM pg_advisory_xact_lock(1684366453, 3);   -- PREPARE: one at a time
+  GRANT CREATE ON SCHEMA dedup TO dedup_janitor;
   SELECT coalesce(max(segment_id), 0) + 1 INTO v_id FROM dedup.segments;   -- never used twice: the newest ones are not removed
   FOREACH v_table IN ARRAY ARRAY['claims', 'results'] LOOP
     EXECUTE format('CREATE TABLE dedup.%I (LIKE dedup.%I INCLUDING DEFAULTS INCLUDING CONSTRAINTS)', v_table || '_s' || v_id, v_table);
     EXECUTE format('CREATE UNIQUE INDEX ON dedup.%I (digest%s)', v_table || '_s' || v_id, CASE v_table WHEN 'results' THEN ', fence' ELSE '' END);
     EXECUTE format('ALTER TABLE dedup.%I OWNER TO dedup_janitor', v_table || '_s' || v_id);
+    EXECUTE format('REVOKE INSERT, UPDATE, DELETE, TRUNCATE ON dedup.%I FROM dedup_janitor', v_table || '_s' || v_id);
     EXECUTE format('ALTER TABLE dedup.%I ATTACH PARTITION dedup.%I FOR VALUES IN (%s)', v_table, v_table || '_s' || v_id, v_id);
   END LOOP;
+  REVOKE CREATE ON SCHEMA dedup FROM dedup_janitor;
   INSERT INTO dedup.segments (segment_id, state, origin_ms) VALUES (v_id, 'prepared', dedup.now_ms());
   RETURN v_id;
 END $$;
