@@ -33,6 +33,7 @@ use crate::problem::Code;
         api::open_claims,
         api::audit,
         api::stats,
+        api::segments,
         api::regions,
         api::healthz,
         api::readyz,

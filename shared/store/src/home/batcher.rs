@@ -382,9 +382,12 @@ async fn call<W: Work>(home: &Arc<Home>, entries: Vec<Entry<W>>, held_lane: bool
     let warnings = home.lines.warnings();
     let who = home.identity();
     let called = match &who {
-        Some(who) => tokio::time::timeout(time + CALL_GRACE, W::call(line.client(), &who.identity, home.clock.not_after_ms(time), &asks))
-            .await
-            .unwrap_or_else(|_| Err(CallError::Unknown("no reply in time".into()))),
+        Some(who) => tokio::time::timeout(
+            time + CALL_GRACE,
+            W::call(line.client(), &who.identity, home.clock.not_after_ms(time), &asks, &home.filters.load()),
+        )
+        .await
+        .unwrap_or_else(|_| Err(CallError::Unknown("no reply in time".into()))),
         None => Err(CallError::NotSent("the home is not known yet".into())),
     };
     let called = match called {
@@ -457,6 +460,10 @@ async fn took<W: Work>(home: &Arc<Home>, entries: Vec<Entry<W>>, called: Called<
                     }
                 }
                 entry.leader.answer(home, Ok(answer));
+            }
+            Reply::Refused(kind) => {
+                let refusal = Refusal::not_applied(kind);
+                std::iter::once(entry.leader).chain(entry.followers).for_each(|item| item.answer(home, Err(refusal)));
             }
             Reply::Busy => {
                 left.held.push(entry.leader);
