@@ -220,7 +220,7 @@ BEGIN
     facts := coalesce(v_found, '{}');
     -- Of what no row was found: the archives that no filter excluded for all, and those that one did not exclude for this key (if they still
     -- count: one that was merged since is in its successor, whose filter the caller does not know).
-    IF cardinality(p_archives) > 0 OR EXISTS (SELECT 1 FROM unnest(p_maybe_segment) m WHERE m < 0) THEN
+    IF cardinality(p_archives) > 0 OR cardinality(p_maybe_segment) > 0 THEN
       SELECT array_agg(a.n), array_agg(CASE k.hit WHEN 1 THEN (6, a.digest, 0, 0, 0, k.from_ms, k.expires, k.to_ms, 3 | k.flags, v_now)::dedup.fact
                                                   ELSE (5, a.digest, NULL, NULL, NULL, NULL, NULL, NULL, NULL, v_now)::dedup.fact END)
         INTO v_hits, v_cold

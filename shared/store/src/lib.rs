@@ -22,7 +22,7 @@ pub use ask::{Answer, Ask, Basis, Finish, FinishAnswer, FinishOp, Looked, Previo
 pub use doctor::{Finding, Grade, HomeProbe, HomeReport, home_secret, probe_home, probe_redis};
 pub use home::{Around, HomeHealth, HomeSettings, Homes, TopicCopy};
 pub use hot::{HotHealth, HotSettings, HotTier};
-pub use janitor::{Janitor, JanitorError, JanitorSettings, Round};
+pub use janitor::{ImportRow, ImportTopic, Janitor, JanitorError, JanitorSettings, Round};
 pub use ladder::{Ladder, LookedUp, Query, Request, TierReport};
 pub use local::{LocalHealth, LocalTier};
 pub use metrics::StoreMetrics;
