@@ -32,7 +32,7 @@ fn imported_keys_are_remembered() {
         let mut cold = Cold::start("").await;
         let url = cold.url();
         let t = topic_with(&url, "import", json!({"window_ms": 30 * 86_400_000_i64})).await;
-        let held = crate::api::claim(&url, &t, json!({"key": "eu:held"})).await.is("first");
+        let held = crate::api::claim(&url, &t, json!({"key": "eu:held", "lease_ms": 3_600_000})).await.is("first");
         let now = cold.owner().await.query_one("SELECT dedup.now_ms()", &[]).await.unwrap().get::<_, i64>(0);
         let file = cold.testbed.dir().join("keys");
         let mut lines: String = (0..120_000).map(|k| format!("eu:{k}\n")).collect();
