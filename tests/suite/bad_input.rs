@@ -7,6 +7,7 @@ use crate::api::{call, check, claim, get, post, put, topic, topic_with};
 use crate::harness::{run, url};
 
 /// Bodies that are not what they should be.
+/// Seen to fail without the look at the depth of a body, with a parser that takes an array for an object, and with texts of any length.
 #[test]
 fn malformed_bodies_are_refused_and_named() {
     run(async {
@@ -76,6 +77,7 @@ fn malformed_bodies_are_refused_and_named() {
 }
 
 /// Claims have more fields to get wrong.
+/// Seen to fail with texts of any length, and with any number taken for a result's status.
 #[test]
 fn fields_of_claims_and_ends_are_checked() {
     run(async {
@@ -117,6 +119,8 @@ fn fields_of_claims_and_ends_are_checked() {
 }
 
 /// Paths, methods, media types, headers.
+/// Seen to fail with any media type taken, with another method answered like an unknown path, and with a header's key ignored where the
+/// body has another.
 #[test]
 fn requests_that_miss_the_api_get_problems_too() {
     run(async {
@@ -163,6 +167,7 @@ async fn with_media(url: &str, path: &str, media: &str) -> crate::api::Reply {
 }
 
 /// Case N3: batches of every size; too large is one clear refusal with nothing applied.
+/// Seen to fail without the limit of items, and without the limit of bytes.
 #[test]
 fn case_n3_batch_sizes() {
     run(async {
@@ -226,6 +231,7 @@ fn case_n1_p11_each_item_has_its_own_verdict() {
 }
 
 /// Topics: their fields, versions, and names.
+/// Seen to fail with a lease above the topic's own maximum, and with a default region that no home owns, both taken.
 #[test]
 fn topics_are_checked_when_set() {
     run(async {
@@ -251,6 +257,7 @@ fn topics_are_checked_when_set() {
 
 /// What is wrong below the API gets its status without a body: too large a head, a head that does not come, two lengths at once; a body that
 /// does not come gets a problem. The next caller is served.
+/// Seen to fail without the time limit of a head, and without that of a body.
 #[test]
 fn broken_http_is_refused_and_harms_nobody() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};

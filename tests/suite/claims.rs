@@ -9,6 +9,7 @@ use crate::api::{check, claim, complete, post, release, topic, topic_with};
 use crate::harness::{clocked, run, url};
 
 /// Case A1: a worker dies; its lease lapses and the next claim takes over, long before the window ends.
+/// Seen to fail with a lapsed lease that is still said to be in progress, and with a take-over that keeps the old window.
 #[test]
 fn case_a1_a_lapsed_lease_is_taken_over_with_a_higher_fence() {
     run(async {
@@ -37,6 +38,7 @@ fn case_a1_a_lapsed_lease_is_taken_over_with_a_higher_fence() {
 }
 
 /// Case A2: no claim is unbounded; a lease out of range is refused, and one longer than the window is cut to it and says so.
+/// Seen to fail with leases cut to the maximum in silence, and with a lease that outlives its window.
 #[test]
 fn case_a2_every_claim_has_a_finite_lease() {
     run(async {
@@ -138,6 +140,8 @@ fn case_b3_p5_an_old_token_frees_nobodys_claim() {
 }
 
 /// Case B4: a lease is prolonged while the work goes on, and lapses when that stops; a late owner whom nobody replaced may still complete.
+/// Seen to fail with an extension that changes nothing, with one that counts from the old end, and with one refused as soon as the lease
+/// has lapsed.
 #[test]
 fn case_b4_extending_keeps_others_out_until_it_stops() {
     run(async {
@@ -163,6 +167,7 @@ fn case_b4_extending_keeps_others_out_until_it_stops() {
 }
 
 /// Case B2: a row without a sensible lease (as another writer might leave it) protects until its window ends; it is never "abandoned".
+/// Seen to fail with a lease that ends with its window read as none at all, so as abandoned.
 #[test]
 fn case_b2_a_claim_that_never_lapses_protects() {
     run(async {
@@ -181,6 +186,7 @@ fn case_b2_a_claim_that_never_lapses_protects() {
 }
 
 /// Case C2: completing does not end the window: the key is a duplicate until then, and first again after it.
+/// Seen to fail with a completion that leaves the record a minute, and with caches that never look at the window's end.
 #[test]
 fn case_c2_finishing_the_work_does_not_end_the_window() {
     run(async {
@@ -225,6 +231,7 @@ fn case_d1_p10_a_release_is_seen_everywhere_at_once() {
 }
 
 /// Case D2: a failure that is final is stored as one; one that is not is released.
+/// Seen to fail with an outcome that is not stored.
 #[test]
 fn case_d2_final_failures_are_recognisable() {
     run(async {
@@ -275,6 +282,7 @@ fn p4_the_same_request_gets_the_same_grant() {
 }
 
 /// P4, fine print: the same request after a lapse that nobody used gets its grant again, its lease renewed; after a take-over it does not.
+/// Seen to fail with the same request after a lapse treated as a take-over.
 #[test]
 fn p4_an_unused_lapse_gives_the_grant_back() {
     run(async {
@@ -297,6 +305,7 @@ fn p4_an_unused_lapse_gives_the_grant_back() {
 }
 
 /// P5: repeating the same completion succeeds; another one is refused and the first stands (case H3).
+/// Seen to fail with any completion of a done claim taken for a repeat, and with none.
 #[test]
 fn p5_a_completion_can_be_repeated_but_not_changed() {
     run(async {

@@ -148,6 +148,7 @@ fn two_thousand_waiting_callers_cost_a_few_statements() {
 
 /// Case O1: callers that do not wait but ask again after `retry_after_ms` share looks as well: the home is asked at most 50 times a second
 /// for that key, other keys do not notice much, and a completion reaches each with its next question. (`DEDUP_CROWD` callers, 500.)
+/// Seen to fail without the rest between two looks at a key in progress.
 #[test]
 fn polling_callers_hurt_nobody() {
     run(async {

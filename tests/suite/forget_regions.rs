@@ -313,6 +313,7 @@ fn a_log_that_lost_its_end_is_read_anew() {
 }
 
 /// What an instance tells the home of its reading costs nothing when nothing happens: a row written every few seconds.
+/// Seen to fail with a report at each pulse, and with none after the first.
 #[test]
 fn reading_the_log_is_reported_rarely() {
     run(async {

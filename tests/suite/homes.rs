@@ -10,6 +10,7 @@ use crate::api::{check, claim, get, post, topic};
 use crate::harness::{options, run, url};
 
 /// Case T1: any instance answers for any home, directly; a batch mixes homes and is answered in request order.
+/// Seen to fail with answers put together home by home instead of in the order asked.
 #[test]
 fn case_t1_any_instance_answers_for_any_home() {
     run(async {
@@ -113,6 +114,7 @@ fn case_t1_t2_p9_a_dead_home_fails_only_its_own_keys() {
 }
 
 /// Case T2: questions about local keys open no connection to another region.
+/// Seen to fail with a question that first reads the topics of every home, and with one that has a connection opened to each.
 #[test]
 fn case_t2_local_questions_stay_local() {
     run(async {

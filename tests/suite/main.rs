@@ -27,6 +27,7 @@ mod results;
 mod rotation;
 mod rows;
 mod sql_callers;
+mod telemetry;
 mod tiers;
 mod topics;
 mod unknown;

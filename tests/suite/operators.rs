@@ -250,6 +250,7 @@ fn a_forced_release_ends_anybodys_claim() {
 }
 
 /// A grant that was ended by force is not given again to its request id, and whoever waits for the key gets it.
+/// Seen to fail with callers that wait without looking, and with a forced release that only ends the lease (the old grant again).
 #[test]
 fn a_forced_release_wakes_whoever_waits() {
     run(async {
@@ -295,6 +296,7 @@ fn the_audit_is_one_list_over_all_homes() {
 }
 
 /// Parameters are checked like everything else: unknown, repeated, out of range, or another list's cursor.
+/// Seen to fail with any number taken for a limit, and with a parameter taken twice.
 #[test]
 fn parameters_of_lists_are_checked() {
     run(async {
@@ -348,6 +350,7 @@ fn stats_equal_a_script_of_known_verdicts() {
 }
 
 /// The commands show and do the same.
+/// Seen to fail with `--state` ignored.
 #[test]
 fn the_commands_list_and_end_claims() {
     run(async {

@@ -94,6 +94,7 @@ fn a_held_key_costs_only_itself() {
 }
 
 /// Rows are 56 bytes wide with one index, and a key costs at most 130 bytes on disk.
+/// Seen to fail with a second index (150 bytes a key), and with one more column.
 #[test]
 fn rows_are_narrow() {
     run(async {
@@ -210,6 +211,7 @@ fn re_claims_leave_exactly_one_row_in_the_current_segment() {
 
 /// Roles: the service executes functions and reads no table; SQL callers and the janitor reach only what is theirs. The janitor reads the
 /// rows that it archives, and changes none but through functions.
+/// Seen to fail with SELECT on the claims granted to the service, and with the right to rotate.
 #[test]
 fn roles_reach_only_what_is_theirs() {
     run(async {
@@ -247,6 +249,7 @@ fn roles_reach_only_what_is_theirs() {
 
 /// Migrating an empty database several times at once makes one home and fails nobody; migrating again changes nothing; another secret is
 /// refused.
+/// Seen to fail without the lock that lets one migrate at a time, with a segment made by each run, and with another secret taken.
 #[test]
 fn migrations_can_run_twice_and_at_once() {
     run(async {
@@ -302,6 +305,7 @@ fn migrations_can_run_twice_and_at_once() {
 
 /// Case G4: one transaction with new keys and an existing one: the new ones are committed, the other is a duplicate, and the connection
 /// serves the next call; nothing relies on catching a violation.
+/// Seen to fail with a batch that does not look first and inserts without ON CONFLICT.
 #[test]
 fn case_g4_an_existing_key_spoils_no_batch() {
     run(async {
@@ -321,6 +325,7 @@ fn case_g4_an_existing_key_spoils_no_batch() {
 }
 
 /// `keep_key` decides whether a key's text lies beside its record, and for how long.
+/// Seen to fail with `never` ignored, and with a completion that leaves the text.
 #[test]
 fn key_texts_are_kept_as_the_topic_says() {
     run(async {

@@ -41,8 +41,8 @@ async fn script(urls: &[String], run: usize) -> Vec<String> {
 }
 
 /// P6: the same script, the same verdicts, whatever Redis does. Garbage and swapped values are misses and are counted.
-/// Seen to fail without the look-up's budget (frozen), and with values believed without their MAC: that build was noticed by the counter of
-/// forged values alone, no verdict of the script differed.
+/// Seen to fail without the look-up's budget (frozen), and with values believed without their MAC (one record's value under another key made
+/// a duplicate of nothing).
 #[test]
 fn p6_redis_never_changes_a_verdict() {
     run(async {
@@ -122,6 +122,7 @@ fn p6_redis_never_changes_a_verdict() {
 }
 
 /// The ladder climbs: warm for a key new to a region, hot for the second instance, local after that; and remote keys are answered locally.
+/// Seen to fail with nothing kept after the home's answer.
 #[test]
 fn a_done_key_is_answered_from_nearer_and_nearer() {
     run(async {
@@ -168,6 +169,7 @@ fn case_i2_in_progress_is_never_cached() {
 }
 
 /// Cases I1, I3 and P2: no cache learns a key before the home's commit, and losing all of them loses nothing.
+/// Seen to fail with a local tier that learns a check when it is asked instead of when it is committed.
 #[test]
 fn case_i1_i3_p2_caches_follow_the_commit_and_may_vanish() {
     run(async {

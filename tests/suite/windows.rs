@@ -8,6 +8,7 @@ use crate::api::{check, claim, complete, post, topic, topic_with};
 use crate::harness::{Clocked, clocked, options, run, url};
 
 /// Case C1: a steady repeat is let through again when the window ends, over both instances and through every tier.
+/// Seen to fail with caches that never look at the window's end, and with ones that look at it by the instance's own clock.
 #[test]
 fn case_c1_duplicates_do_not_renew_the_memory() {
     run(async {
@@ -33,6 +34,7 @@ fn case_c1_duplicates_do_not_renew_the_memory() {
 
 /// Case C1 and P10 without caches: the home itself renews nothing, whatever state the key is in: done, one-shot, open. What it answers stays
 /// the same, and so does the row.
+/// Seen to fail with a home whose duplicates write a new `expires`.
 #[test]
 fn case_c1_p10_the_home_renews_nothing() {
     run(async {
@@ -73,6 +75,7 @@ fn case_c1_p10_the_home_renews_nothing() {
 }
 
 /// Case C3: expiry is decided when reading; the old row is still there and counts no more, in a batch too.
+/// Seen to fail with a home whose rows count until they are removed.
 #[test]
 fn case_c3_an_expired_row_is_absent_before_anybody_removes_it() {
     run(async {
@@ -99,6 +102,7 @@ fn case_c3_an_expired_row_is_absent_before_anybody_removes_it() {
 }
 
 /// An open claim is present until the later of its window's and its lease's end: an extended lease outlives a short window.
+/// Seen to fail with a home that looks at the window alone.
 #[test]
 fn an_open_claim_outlives_its_window_while_its_lease_lives() {
     run(async {
@@ -118,6 +122,7 @@ fn an_open_claim_outlives_its_window_while_its_lease_lives() {
 }
 
 /// Case C4: one unit, named in the field; what is out of range is refused with the range, and nothing is ever unlimited by accident.
+/// Seen to fail with any number taken for a window.
 #[test]
 fn case_c4_windows_are_whole_milliseconds_in_range() {
     run(async {
@@ -154,6 +159,7 @@ fn case_c4_windows_are_whole_milliseconds_in_range() {
 }
 
 /// Case C4, P8: a window of one second is one second of the home's clock: duplicate before, first after, and `expires_at` says when.
+/// Seen to fail with milliseconds taken for seconds, with ends cut to whole seconds, and with caches that never look at the window's end.
 #[test]
 fn case_c4_p8_a_second_is_a_second() {
     run(async {
@@ -182,8 +188,9 @@ pub fn span_ms(from: &str, to: &str) -> i64 {
     (of_day(to) - of_day(from)).rem_euclid(86_400_000)
 }
 
-/// P8, case K1: the service's own clock decides nothing: instances that live two hours apart agree with the home.
-/// Seen to fail with a home whose `now_ms` reads the server's clock instead of `dedup.now()`. No build with an instance's clock was tried.
+/// P8, case K1: an instance's own clock decides nothing: a home two hours away from it is followed in everything.
+/// Seen to fail with a home whose `now_ms` reads the server's clock instead of `dedup.now()`, and with an instance that says by its own clock
+/// until when a call counts.
 #[test]
 fn p8_application_clocks_decide_nothing() {
     run(async {

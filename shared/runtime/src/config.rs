@@ -31,7 +31,7 @@ pub use log::{LogConfig, LogFormat};
 pub use process::ProcessConfig;
 pub use redis::RedisConfig;
 pub use secret::{DeploymentSecret, SECRET_ENV};
-pub use telemetry::TelemetryConfig;
+pub use telemetry::{OtlpConfig, TelemetryConfig};
 
 use check::Checker;
 

@@ -17,11 +17,12 @@ mod postgres;
 mod refusal;
 mod segments;
 mod topics;
+mod trace;
 
 pub use ask::{Answer, Ask, Basis, Finish, FinishAnswer, FinishOp, Looked, Previous, Texts};
 pub use doctor::{Finding, Grade, HomeProbe, HomeReport, home_secret, probe_home, probe_redis};
-pub use home::{Around, HomeHealth, HomeSettings, Homes, TopicCopy};
-pub use hot::{HotHealth, HotSettings, HotTier};
+pub use home::{Around, Figures, HomeFigures, HomeHealth, HomeSettings, Homes, SegmentFigures, TopicCopy};
+pub use hot::{HotFigures, HotHealth, HotSettings, HotTier};
 pub use janitor::{ImportRow, ImportTopic, Janitor, JanitorError, JanitorSettings, Round};
 pub use ladder::{Ladder, LookedUp, Query, Request, TierReport};
 pub use local::{LocalHealth, LocalTier};

@@ -7,6 +7,7 @@ use crate::harness::{run, shared, url};
 
 /// The example consumer: with effect and record in one transaction, 200 crashes at random points lose and double nothing; with two
 /// transactions the same crashes lose messages, so the example sees the difference.
+/// Seen to fail with a check that leaves no row (effects doubled).
 #[test]
 fn the_ledger_example_is_exactly_once_and_two_transactions_are_not() {
     run(async {

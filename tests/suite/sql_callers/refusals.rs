@@ -7,6 +7,7 @@ use crate::api::{claim, topic, topic_with};
 use crate::harness::{run, shared, url};
 
 /// What is not valid is refused by name, with a SQLSTATE of its own, before anything is written.
+/// Seen to fail without the look at a text's length and characters, and with any key taken that has no prefix of the home.
 #[test]
 fn bad_input_is_refused_by_name_and_changes_nothing() {
     run(async {
@@ -104,6 +105,7 @@ fn bad_input_is_refused_by_name_and_changes_nothing() {
 }
 
 /// The role of SQL callers may execute its functions and nothing else; everybody else may execute nothing of the schema.
+/// Seen to fail with SELECT on the claims granted to them, and with one function more.
 #[test]
 fn callers_may_execute_their_functions_and_nothing_else() {
     run(async {

@@ -107,6 +107,7 @@ fn p2_a_key_held_by_a_caller_is_busy_until_it_commits_or_rolls_back() {
 
 /// P1 at higher isolation levels: a snapshot older than the winner, or than a change of layout, is 40001 and never a verdict; the retry tells
 /// the truth. Without the rule (`guard_snapshot` doing nothing) the same steps give a second `first`: this shows that the rule is why.
+/// Seen to fail with that same function from the start.
 #[test]
 fn p1_old_snapshots_are_told_to_try_again_and_the_rule_is_why() {
     run(async {

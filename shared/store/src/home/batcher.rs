@@ -13,12 +13,14 @@ use std::time::{Duration, Instant};
 
 use dedup_core::Digest;
 use tokio::sync::mpsc;
+use tracing::Instrument;
 
 use super::job::Job;
 use super::work::{Reply, Work};
 use super::{Home, Learnt};
 use crate::local::DigestBuild;
 use crate::postgres::{CallError, Called};
+use crate::trace::Traced;
 use crate::{Applied, Refusal, RefusalKind};
 
 /// Keys of one call, so of one transaction.
@@ -239,7 +241,7 @@ impl<W: Work> Batcher<W> {
     }
 
     fn hold(&mut self, item: Item<W>) {
-        self.home.metrics.held();
+        self.home.metrics.held(&self.home.spec.name);
         item.job.not_applied(item.index, item.maybe, true);
         *self.held_digests.entry(W::digest(&item.ask)).or_default() += 1;
         self.held.push_back(item);
@@ -303,7 +305,12 @@ impl<W: Work> Batcher<W> {
         tokio::spawn(async move {
             let began = Instant::now();
             let mut left = Left { again: Vec::new(), held: Vec::new(), open: Vec::new() };
-            call(&home, entries, held_lane, &mut left).await;
+            // Where no request is traced, no span exists.
+            let followers = |e: &Entry<W>| e.followers.iter().filter_map(|f| f.job.trace.clone()).collect::<Vec<_>>();
+            let traced = entries.iter().flat_map(|e| e.leader.job.trace.clone().into_iter().chain(followers(e)));
+            let mut span = Traced::call(&home.spec.name, W::NAME, entries.len(), traced);
+            let log = span.log_span();
+            call(&home, entries, held_lane, &mut left, &mut span).instrument(log).await;
             let _ = ended.send(CallEnd { digests, left, was_held_lane: held_lane, took: began.elapsed() });
         });
     }
@@ -338,11 +345,12 @@ impl<W: Work> Batcher<W> {
 }
 
 /// One call with its consequences.
-async fn call<W: Work>(home: &Arc<Home>, entries: Vec<Entry<W>>, held_lane: bool, left: &mut Left<W>) {
+async fn call<W: Work>(home: &Arc<Home>, entries: Vec<Entry<W>>, held_lane: bool, left: &mut Left<W>, span: &mut Traced) {
     let line = match home.line(held_lane).await {
         Ok(line) => line,
         Err(why) => {
             home.cannot_connect(&why);
+            span.failed("no connection");
             for item in items(entries) {
                 item.answer(home, Err(Refusal::not_applied(RefusalKind::HomeUnavailable)));
             }
@@ -368,6 +376,9 @@ async fn call<W: Work>(home: &Arc<Home>, entries: Vec<Entry<W>>, held_lane: bool
     let time = deadline.saturating_duration_since(Instant::now());
     let asks: Vec<&W::Ask> = entries.iter().map(|e| &e.leader.ask).collect();
     let sent = Instant::now();
+    if let Some(oldest) = entries.iter().map(|e| e.leader.job.asked).min() {
+        home.metrics.waited(&home.spec.name, sent.saturating_duration_since(oldest));
+    }
     let warnings = home.lines.warnings();
     let who = home.identity();
     let called = match &who {
@@ -388,13 +399,17 @@ async fn call<W: Work>(home: &Arc<Home>, entries: Vec<Entry<W>>, held_lane: bool
     match called {
         Ok(called) => {
             home.metrics.roundtrip(&home.spec.name, sent.elapsed(), asks.len());
+            span.answered(asks.len());
             if home.learn(&Learnt { home_ms: called.home_ms, incarnation: called.incarnation, sent }) {
                 took(home, entries, called, left).await;
             } else {
                 failed(home, entries, &CallError::Unknown("an older primary answered".into()), left);
             }
         }
-        Err(error) => failed(home, entries, &error, left),
+        Err(error) => {
+            span.failed(error.word());
+            failed(home, entries, &error, left);
+        }
     }
 }
 
@@ -461,12 +476,13 @@ async fn took<W: Work>(home: &Arc<Home>, entries: Vec<Entry<W>>, called: Called<
 /// What an error means for each question of the call.
 fn failed<W: Work>(home: &Arc<Home>, entries: Vec<Entry<W>>, error: &CallError, left: &mut Left<W>) {
     tracing::warn!(home = %home.spec.name, keys = entries.len(), error = %error, "a call to the home failed");
+    home.metrics.home_error(&home.spec.name);
     let now = Instant::now();
     for entry in entries {
         let mut leader = entry.leader;
         match error {
             CallError::Unknown(_) => {
-                home.metrics.unknown();
+                home.metrics.unknown(&home.spec.name);
                 // Ask once more with the same request id, first in line; only a verdict may end it now.
                 if !leader.maybe && leader.job.deadline > now {
                     leader.maybe = true;

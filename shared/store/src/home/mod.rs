@@ -7,6 +7,7 @@ mod filters;
 mod forgets;
 mod job;
 mod operate;
+mod watch;
 mod work;
 
 use std::collections::HashMap;
@@ -25,6 +26,7 @@ use batcher::{Batcher, Item};
 use clock::HomeClock;
 use forgets::Forgets;
 use job::Job;
+pub use watch::{Figures, HomeFigures, SegmentFigures};
 use work::{Decide, End, Work};
 
 pub(crate) use filters::{FilterSet, Told};

@@ -24,6 +24,9 @@ pub trait Work: Send + Sync + 'static {
     type Ask: Send + Sync + 'static;
     type Answer: Send + 'static;
 
+    /// What a trace calls it.
+    const NAME: &'static str;
+
     fn digest(ask: &Self::Ask) -> Digest;
     /// Only questions of one kind share a call.
     fn kind(ask: &Self::Ask) -> u8;
@@ -50,6 +53,8 @@ pub struct Decide;
 impl Work for Decide {
     type Ask = Ask;
     type Answer = Answer;
+
+    const NAME: &'static str = "decide";
 
     fn digest(ask: &Ask) -> Digest {
         ask.digest
@@ -146,6 +151,8 @@ pub struct End;
 impl Work for End {
     type Ask = Finish;
     type Answer = FinishAnswer;
+
+    const NAME: &'static str = "finish";
 
     fn digest(ask: &Finish) -> Digest {
         ask.token.digest

@@ -20,7 +20,7 @@ pub(crate) use hello::call_hello;
 pub use hello::{CLIENT_VERSION, Hello, HomeProblem, SCHEMA_VERSION, ask_home, check_home};
 pub use migrate::{MigrateError, Migrated, migrate};
 pub(crate) use operator_calls::{
-    FeedRow, OpenQuery, call_audit, call_feed_gone, call_feed_seen, call_feeds, call_force_release, call_open_claims,
+    FeedRow, OpenQuery, call_audit, call_feed_gone, call_feed_seen, call_feeds, call_force_release, call_gauges, call_open_claims,
 };
 pub(crate) use outcome::CallError;
 pub(crate) use segment_calls::{FilterRow, call_filter_chunk, call_filters, call_segments};
