@@ -1,6 +1,6 @@
 # Everything one does here. `make help` lists it.
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test lint doc
+.PHONY: help setup build demo test soak lint doc
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,6 +18,10 @@ demo: setup ## Run three regions with live traffic on this machine; options by A
 test: setup ## Run all tests, on real Postgres and Redis servers
 	cargo build -p dedup
 	cargo test --workspace
+
+soak: setup ## The long tests: a simulated year of days against an oracle, 300 kills of the janitor
+	cargo build -p dedup
+	DEDUP_DAYS=365 DEDUP_KEYS_A_DAY=20000 DEDUP_KILLS=300 cargo test -p dedup-tests --test suite -- --nocapture cold::month cold::faults::p3
 
 lint: ## Check formatting and lints; warnings are errors
 	cargo fmt --all --check

@@ -9,6 +9,7 @@ mod api;
 mod bad_input;
 mod callers;
 mod claims;
+mod cold;
 mod crowds;
 mod filter;
 mod fitness;

@@ -63,7 +63,8 @@ async fn with_testbed(args: &DemoArgs, stop: &Stop) -> anyhow::Result<()> {
     let executable = std::env::current_exe().context("cannot find this executable")?;
     let mut options = Options::new(executable);
     options.instances = usize::from(args.instances);
-    say("Starting regions eu, us and ap: a Postgres, a Redis and a service each ...");
+    options.janitor = true;
+    say("Starting regions eu, us and ap: a Postgres, a Redis, a service and a janitor each ...");
     let begun = Instant::now();
     let mut testbed = tokio::select! {
         // Dropping the start half-way ends what it had started.

@@ -63,7 +63,9 @@ impl Counted {
         match self {
             Self::Verdict(Verdict::First) => question && tier == Tier::Warm,
             Self::Verdict(Verdict::InProgress) => question && tier == Tier::Warm,
-            Self::Verdict(Verdict::Duplicate | Verdict::Mismatch) => question && tier != Tier::Cold,
+            Self::Verdict(Verdict::Duplicate) => question,
+            // The archive keeps no fingerprints.
+            Self::Verdict(Verdict::Mismatch) => question && tier != Tier::Cold,
             Self::Replayed => tier == Tier::Warm || (op == Op::Check && tier != Tier::Cold),
             Self::Applied | Self::LeaseLost => !question && tier == Tier::Warm,
             Self::AlreadyCompleted => op == Op::Complete && tier == Tier::Warm,

@@ -221,6 +221,7 @@ fn build(config: &Config, secret: Secret, stop: &CancellationToken) -> Result<(S
         local: local.clone(),
         hot: hot.clone(),
         keep_forgets,
+        filter_bytes: config.filters.bytes,
         metrics: store_metrics,
         stop: stop.clone(),
     };
@@ -341,6 +342,7 @@ fn routes(c: &mut ServiceConfig) {
     at("/v1/claims", "GET", web::get().to(api::open_claims));
     at("/v1/audit", "GET", web::get().to(api::audit));
     at("/v1/stats", "GET", web::get().to(api::stats));
+    at("/v1/segments", "GET", web::get().to(api::segments));
     at("/v1/topics", "GET", web::get().to(api::list));
     at("/v1/regions", "GET", web::get().to(api::regions));
     at("/openapi.json", "GET", web::get().to(api::openapi));
@@ -389,5 +391,6 @@ async fn drain_on_stop(service: Data<Service>, stop: CancellationToken, handle: 
     service.set_phase(Phase::Draining);
     tracing::info!("draining");
     tokio::time::sleep(drain).await;
+    service.waiting.end();
     handle.stop(true).await;
 }

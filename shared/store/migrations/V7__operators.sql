@@ -93,7 +93,8 @@ BEGIN
       ORDER BY home_ms >= CASE WHEN l.meta & 7 IN (1, 2) THEN greatest(l.expires, l.ends) ELSE l.expires END,
                CASE l.meta & 7 WHEN 3 THEN 0 WHEN 4 THEN 2 ELSE 1 END, l.fence DESC LIMIT 1;
     IF NOT FOUND THEN
-      outcome := 'not-open'; state := 'absent';
+      outcome := 'not-open';
+      state := CASE (dedup.look_cold(p_digest, coalesce(dedup.live_archives('{}'), '{}'), home_ms)).hit WHEN 1 THEN 'done' ELSE 'absent' END;
       RETURN;
     END IF;
     attempt := r.meta >> 8;

@@ -300,7 +300,10 @@ impl Ladder {
             span.answered(found.iter().flatten().count());
             drop(span);
             for (i, answer) in misses.into_iter().zip(found) {
-                if let Ok(answer) = &answer {
+                // What the archive tells lacks what caches compare and repeat; it is asked for again.
+                if let Ok(answer) = &answer
+                    && answer.tier != Tier::Cold
+                {
                     self.keep(home, digests[i], &answer.record, answer.basis);
                 }
                 answers[i] = Some(answer);

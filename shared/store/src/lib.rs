@@ -8,12 +8,14 @@ mod cached;
 mod doctor;
 mod home;
 mod hot;
+mod janitor;
 mod ladder;
 mod local;
 mod metrics;
 mod operators;
 mod postgres;
 mod refusal;
+mod segments;
 mod topics;
 mod trace;
 
@@ -21,6 +23,7 @@ pub use ask::{Answer, Ask, Basis, Finish, FinishAnswer, FinishOp, Looked, Previo
 pub use doctor::{Finding, Grade, HomeProbe, HomeReport, home_secret, probe_home, probe_redis};
 pub use home::{Around, Figures, HomeFigures, HomeHealth, HomeSettings, Homes, SegmentFigures, TopicCopy};
 pub use hot::{HotFigures, HotHealth, HotSettings, HotTier};
+pub use janitor::{Janitor, JanitorError, JanitorSettings, Round};
 pub use ladder::{Ladder, LookedUp, Query, Request, TierReport};
 pub use local::{LocalHealth, LocalTier};
 pub use metrics::StoreMetrics;
@@ -30,4 +33,5 @@ pub use postgres::{
     migrate,
 };
 pub use refusal::{Applied, Refusal, RefusalKind};
+pub use segments::SegmentInfo;
 pub use topics::{DeleteOutcome, PutOutcome, PutTopic, TopicSpec, Topics, TopicsError};

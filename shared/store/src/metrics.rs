@@ -20,6 +20,7 @@ struct Instruments {
     hot_dropped: BoundCounter<u64>,
     takeovers: BoundCounter<u64>,
     lease_lost: BoundCounter<u64>,
+    filter_refused: BoundCounter<u64>,
 }
 
 /// What is told apart by home. Bound to their labels once: looking labels up at each call would cost more than the count.
@@ -76,6 +77,7 @@ impl StoreMetrics {
             hot_dropped: bound("dedup_hot_dropped", "Back-fills to Redis dropped because it is down or slow"),
             takeovers: bound("dedup_lease_takeovers", "Lapsed leases that were taken over"),
             lease_lost: bound("dedup_lease_lost", "Completions, releases and extensions by a fence that is not the current one"),
+            filter_refused: bound("dedup_filter_refused", "Filters of a home that could not be loaded: missing, damaged or another's"),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -128,5 +130,9 @@ impl StoreMetrics {
 
     pub(crate) fn lease_lost(&self) {
         self.inner.lease_lost.add(1);
+    }
+
+    pub(crate) fn filter_refused(&self) {
+        self.inner.filter_refused.add(1);
     }
 }

@@ -9,6 +9,7 @@
 
 mod config;
 mod error;
+mod janitor;
 mod options;
 mod ports;
 mod postgres;
@@ -28,6 +29,7 @@ mod wait;
 mod watchdog;
 
 pub use error::Error;
+pub use janitor::Janitor;
 pub use options::Options;
 pub use postgres::Postgres;
 pub use prometheus::{Prometheus, Rules, hasten};

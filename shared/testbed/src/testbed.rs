@@ -9,7 +9,7 @@ use crate::provision::{self, Deployment};
 use crate::slot::Slot;
 use crate::template::hex;
 use crate::watchdog::Watchdog;
-use crate::{Error, Options, Postgres, Prometheus, Redis, Rules, Service};
+use crate::{Error, Janitor, Options, Postgres, Prometheus, Redis, Rules, Service};
 
 /// Regions that run until this is dropped.
 #[derive(Debug)]
@@ -33,6 +33,8 @@ pub struct Region {
     pub redis: Option<Redis>,
     /// The instances, in the order of their names; none after [`Testbed::start_stores`].
     pub instances: Vec<Service>,
+    /// Its janitor, if asked for.
+    pub janitor: Option<Janitor>,
 }
 
 impl Testbed {
@@ -49,6 +51,12 @@ impl Testbed {
         let instances = try_join_all(instances).await?;
         for (region, instances) in new.regions.iter_mut().zip(instances) {
             region.instances = instances;
+        }
+        if options.janitor {
+            let janitors = try_join_all(new.regions.iter().map(|region| deployment.janitor(region))).await?;
+            for (region, janitor) in new.regions.iter_mut().zip(janitors) {
+                region.janitor = Some(janitor);
+            }
         }
         Ok(new)
     }
@@ -119,7 +127,7 @@ impl Testbed {
 
     fn slots(&self) -> impl Iterator<Item = &Slot> {
         let regions = self.regions.iter().flat_map(|region| {
-            let stores = [Some(region.postgres.slot()), region.redis.as_ref().map(Redis::slot)];
+            let stores = [Some(region.postgres.slot()), region.redis.as_ref().map(Redis::slot), region.janitor.as_ref().map(Janitor::slot)];
             stores.into_iter().flatten().chain(region.instances.iter().map(Service::slot))
         });
         regions.chain(self.prometheus.iter().map(Prometheus::slot))

@@ -5,9 +5,11 @@ mod claims;
 mod config;
 pub mod connect;
 mod doctor;
+mod janitor;
 mod keys;
 mod migrate;
 mod openapi;
+mod segments;
 mod serve;
 mod topics;
 mod topics_file;
@@ -21,6 +23,10 @@ use clap::Subcommand;
 pub enum Command {
     /// Serve one region over REST until SIGINT or SIGTERM
     Serve(serve::ServeArgs),
+    /// Tend the segments of the own region's homes until SIGINT or SIGTERM: make, rotate, filter, archive, merge, drop
+    Janitor(janitor::JanitorArgs),
+    /// Show segments and archives of all homes
+    Segments(segments::SegmentsArgs),
     /// Say what is wrong with a configuration file, all at once
     CheckConfig(config::ConfigArgs),
     /// Bring the homes of the own region up to date; run by their owner
@@ -53,6 +59,8 @@ impl Command {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self {
             Self::Serve(args) => serve::run(args),
+            Self::Janitor(args) => block_on(janitor::run(args)),
+            Self::Segments(args) => block_on(segments::run(args)),
             Self::CheckConfig(args) => Ok(check_config::run(&args)),
             Self::Migrate(args) => block_on(migrate::run(args)),
             Self::Doctor(args) => block_on(doctor::run(args)),

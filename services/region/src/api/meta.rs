@@ -18,7 +18,7 @@ pub async fn healthz() -> HttpResponse {
 }
 
 /// The process takes questions; the body says how each home and tier is. 503 only while starting or draining.
-#[utoipa::path(get, path = "/readyz", tag = "health", responses((status = 200, description = "takes questions"), (status = 503, description = "starting or draining")))]
+#[utoipa::path(get, path = "/readyz", tag = "health", responses((status = 200, body = Object, description = "takes questions"), (status = 503, body = Object, description = "starting or draining")))]
 pub async fn readyz(service: Data<Service>) -> HttpResponse {
     let (status, word) = match service.phase() {
         Phase::Starting => (HttpResponse::ServiceUnavailable(), "starting"),

@@ -25,8 +25,8 @@ use crate::{Applied, Refusal, RefusalKind};
 
 /// Keys of one call, so of one transaction.
 pub const KEYS_A_CALL: usize = 512;
-/// Keys that are worth a call of their own beside one in flight to a local home.
-const PARALLEL_FROM: usize = 128;
+/// Keys that are worth a call of their own beside one in flight to a local home: the one computes while the other waits for the disk.
+const PARALLEL_FROM: usize = 16;
 /// A local call that takes longer, and twice as long as calls do of late, is waiting for something (a held key, the disk), and others should
 /// not wait with it.
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -382,9 +382,12 @@ async fn call<W: Work>(home: &Arc<Home>, entries: Vec<Entry<W>>, held_lane: bool
     let warnings = home.lines.warnings();
     let who = home.identity();
     let called = match &who {
-        Some(who) => tokio::time::timeout(time + CALL_GRACE, W::call(line.client(), &who.identity, home.clock.not_after_ms(time), &asks))
-            .await
-            .unwrap_or_else(|_| Err(CallError::Unknown("no reply in time".into()))),
+        Some(who) => tokio::time::timeout(
+            time + CALL_GRACE,
+            W::call(line.client(), &who.identity, home.clock.not_after_ms(time), &asks, &home.filters.load()),
+        )
+        .await
+        .unwrap_or_else(|_| Err(CallError::Unknown("no reply in time".into()))),
         None => Err(CallError::NotSent("the home is not known yet".into())),
     };
     let called = match called {
@@ -457,6 +460,10 @@ async fn took<W: Work>(home: &Arc<Home>, entries: Vec<Entry<W>>, called: Called<
                     }
                 }
                 entry.leader.answer(home, Ok(answer));
+            }
+            Reply::Refused(kind) => {
+                let refusal = Refusal::not_applied(kind);
+                std::iter::once(entry.leader).chain(entry.followers).for_each(|item| item.answer(home, Err(refusal)));
             }
             Reply::Busy => {
                 left.held.push(entry.leader);
