@@ -54,7 +54,6 @@ async fn some_of_everything(url: &str, t: &str) {
 
 /// Names, types and labels of a real scrape are those of the table in the operator's page, both ways; every metric has a help text; values
 /// of labels are words of the API, names of the table of homes, and topics that exist.
-/// Seen to fail with a metric that the table did not have, and with a row that the service did not have.
 #[test]
 fn the_scrape_is_what_the_operators_page_says() {
     run(async {
@@ -116,7 +115,6 @@ fn the_scrape_is_what_the_operators_page_says() {
 }
 
 /// Case P1: distinct keys, made-up topics and odd groups leave the number of series as it is.
-/// Seen to fail with unknown topics counted under their own names.
 #[test]
 fn case_p1_no_caller_makes_series() {
     run(async {
