@@ -5,7 +5,7 @@
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: ## Install Postgres, Redis and a C compiler if they are missing (apt, as root)
+setup: ## Install Postgres, Redis, Prometheus and a C compiler if they are missing (apt, as root)
 	@sh infra/setup.sh
 
 build: setup ## Build the release executable: target/release/dedup

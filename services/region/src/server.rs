@@ -229,7 +229,10 @@ fn build(config: &Config, secret: Secret, stop: &CancellationToken) -> Result<(S
     let topics = Topics::start(homes.clone(), stop.clone());
     let figures = Figures::start(&homes, hot.clone(), &config.process.region, stop);
     let region = config.process.region.clone();
-    watch_tiers(&meter, &Sources { region, homes: homes.clone(), local: local.clone(), hot: hot.clone(), figures });
+    watch_tiers(
+        &meter,
+        &Sources { region, homes: homes.clone(), local: local.clone(), hot: hot.clone(), figures, filter_bytes_max: config.filters.bytes },
+    );
     let decisions = Decisions::start(&meter, &config.process.region, table, config.telemetry.topics_max);
     let service = Service::new(Parts {
         region: config.process.region.clone(),

@@ -32,6 +32,8 @@ struct HomeInstruments {
     errors: BoundCounter<u64>,
     unknown: BoundCounter<u64>,
     held: BoundCounter<u64>,
+    filter_tests: BoundCounter<u64>,
+    filter_wrong: BoundCounter<u64>,
 }
 
 impl StoreMetrics {
@@ -47,6 +49,8 @@ impl StoreMetrics {
         let errors = counter("dedup_tier_errors", "Failed or timed-out calls to Redis (hot) and to a home (warm)");
         let unknown = counter("dedup_home_unknown_outcomes", "Questions whose call to a home may or may not have been applied");
         let held = counter("dedup_held_keys", "Keys found held by somebody's open transaction");
+        let filter_tests = counter("dedup_filter_tests", "Filters asked about a key that turned out to be new");
+        let filter_wrong = counter("dedup_filter_false_positives", "Filters that did not exclude a key that turned out to be new");
         let seconds = |name: &'static str, what: &'static str| meter.f64_histogram(name).with_unit("s").with_description(what).build();
         let roundtrip = seconds("dedup_home_roundtrip_seconds", "Time of one call to a home's Postgres");
         let wait = seconds("dedup_pool_wait_seconds", "How long the oldest question of a call waited for its turn");
@@ -63,8 +67,10 @@ impl StoreMetrics {
                 errors: errors.bind(&[r, KeyValue::new("tier", Tier::Warm.as_str()), h]),
                 unknown: unknown.bind(&labels),
                 held: held.bind(&labels),
+                filter_tests: filter_tests.bind(&labels),
+                filter_wrong: filter_wrong.bind(&labels),
             };
-            [&one.errors, &one.unknown, &one.held].iter().for_each(|zero| zero.add(0));
+            [&one.errors, &one.unknown, &one.held, &one.filter_tests, &one.filter_wrong].iter().for_each(|zero| zero.add(0));
             one
         };
         let hot = [region.clone(), KeyValue::new("tier", Tier::Hot.as_str()), KeyValue::new("home_region", "")];
@@ -98,6 +104,15 @@ impl StoreMetrics {
 
     pub(crate) fn waited(&self, home: &str, oldest: Duration) {
         self.with_home(home, |h| h.wait.record(oldest.as_secs_f64()));
+    }
+
+    pub(crate) fn filters(&self, home: &str, (tests, wrong): (u64, u64)) {
+        if tests > 0 {
+            self.with_home(home, |h| {
+                h.filter_tests.add(tests);
+                h.filter_wrong.add(wrong);
+            });
+        }
     }
 
     pub(crate) fn home_error(&self, home: &str) {

@@ -58,7 +58,6 @@ fn queries(text: &str) -> Vec<String> {
 
 /// `dedup demo --incident` starts Prometheus with the rules; when the clients of one region retry heavily, the alert for that region fires,
 /// and for no other. Then every query of every panel, variable, annotation and recording rule gives data, and no rule is in trouble.
-/// Seen to fail with a panel that asks for a metric by a name it does not have, and without the incident.
 #[test]
 fn the_incident_fires_and_every_query_has_data() {
     run(async {

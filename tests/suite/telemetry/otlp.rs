@@ -80,7 +80,6 @@ fn metrics_are_pushed_beside_the_scrape() {
 
 /// A caller's trace goes on: a span for its request, one for each tier asked, and one for the call to the home, which links back to every
 /// traced request in it. The answer names the trace. No key is in any of it.
-/// Seen to fail with a span that carries the path instead of the route, and with a call that links to its first request only.
 #[test]
 fn a_callers_trace_goes_on_to_the_home() {
     run(async {
@@ -152,7 +151,6 @@ fn a_callers_trace_goes_on_to_the_home() {
 
 /// Who is traced is configured: a caller's "not sampled" is followed, a request without a trace is traced by `trace_ratio`, and no caller
 /// gets more than `traces_per_second_max`.
-/// Seen to fail without the cap.
 #[test]
 fn sampling_is_configured_and_callers_are_capped() {
     run(async {

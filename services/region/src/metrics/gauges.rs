@@ -12,6 +12,8 @@ pub struct Sources {
     pub local: LocalTier,
     pub hot: Option<HotTier>,
     pub figures: Figures,
+    /// Memory for filters, bytes (a setting).
+    pub filter_bytes_max: u64,
 }
 
 type Observer<'a> = &'a dyn AsyncInstrument<u64>;
@@ -152,11 +154,38 @@ fn homes(meter: &Meter, sources: &Sources) {
     });
     let what = "Bytes of a home's segments: records, results and their indexes";
     gauge(meter, sources, ("dedup_segment_size_bytes", "By", what), |s, observer| s.each_segment_state(observer, |f| f.bytes));
+    filters(meter, sources);
     let s = sources.clone();
     meter
         .f64_observable_gauge("dedup_open_segment_age_seconds")
         .with_unit("s")
         .with_description("How long a home's open segment has been open")
         .with_callback(move |observer| s.each_home(|figures, home| observer.observe(seconds(figures.open_segment_ms), &home)))
+        .build();
+}
+
+fn filters(meter: &Meter, sources: &Sources) {
+    gauge(meter, sources, ("dedup_filters", "", "Filters of a home's segments and archives that are loaded"), |s, observer| {
+        for (name, filters) in s.homes.filters() {
+            observer.observe(filters.filters as u64, &s.of_home(&name));
+        }
+    });
+    gauge(meter, sources, ("dedup_filter_size_bytes", "By", "Bytes of a home's loaded filters"), |s, observer| {
+        for (name, filters) in s.homes.filters() {
+            observer.observe(filters.bytes, &s.of_home(&name));
+        }
+    });
+    gauge(meter, sources, ("dedup_filter_size_max_bytes", "By", "Bytes that all filters together may take (a setting)"), |s, observer| {
+        observer.observe(s.filter_bytes_max, &[s.region()]);
+    });
+    let s = sources.clone();
+    meter
+        .f64_observable_gauge("dedup_filter_estimated_fpr")
+        .with_description("Highest share of false positives that a loaded filter of a home has by its keys and size")
+        .with_callback(move |observer| {
+            for (name, filters) in s.homes.filters() {
+                observer.observe(filters.fpr, &s.of_home(&name));
+            }
+        })
         .build();
 }

@@ -380,14 +380,14 @@ async fn call<W: Work>(home: &Arc<Home>, entries: Vec<Entry<W>>, held_lane: bool
         home.metrics.waited(&home.spec.name, sent.saturating_duration_since(oldest));
     }
     let warnings = home.lines.warnings();
+    let filters = home.filters.load_full();
     let who = home.identity();
     let called = match &who {
-        Some(who) => tokio::time::timeout(
-            time + CALL_GRACE,
-            W::call(line.client(), &who.identity, home.clock.not_after_ms(time), &asks, &home.filters.load()),
-        )
-        .await
-        .unwrap_or_else(|_| Err(CallError::Unknown("no reply in time".into()))),
+        Some(who) => {
+            tokio::time::timeout(time + CALL_GRACE, W::call(line.client(), &who.identity, home.clock.not_after_ms(time), &asks, &filters))
+                .await
+                .unwrap_or_else(|_| Err(CallError::Unknown("no reply in time".into())))
+        }
         None => Err(CallError::NotSent("the home is not known yet".into())),
     };
     let called = match called {
@@ -399,6 +399,7 @@ async fn call<W: Work>(home: &Arc<Home>, entries: Vec<Entry<W>>, held_lane: bool
     match called {
         Ok(called) => {
             home.metrics.roundtrip(&home.spec.name, sent.elapsed(), asks.len());
+            home.metrics.filters(&home.spec.name, filters.drain());
             span.answered(asks.len());
             if home.learn(&Learnt { home_ms: called.home_ms, incarnation: called.incarnation, sent }) {
                 took(home, entries, called, left).await;

@@ -4,10 +4,10 @@
 //! stale, damaged or of another home is therefore looked into by the home: slower, never wrong.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use dedup_core::{Digest, Filter, FilterHead, FilterLoad};
+use dedup_core::{Digest, Filter, FilterHead, FilterLoad, filter_fpr};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -25,6 +25,20 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct FilterSet {
     filters: Vec<Arc<Filter>>,
     ids: Vec<Uuid>,
+    /// Filters asked about keys that turned out to be new, and how often one did not exclude such a key, since [`FilterSet::drain`].
+    tests: AtomicU64,
+    wrong: AtomicU64,
+}
+
+/// How the filters of a home are.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct FilterHealth {
+    /// How many are loaded.
+    pub filters: usize,
+    /// Their bytes.
+    pub bytes: u64,
+    /// The highest share of false positives that any of them is computed to have.
+    pub fpr: f64,
 }
 
 /// What a set of filters says of the keys of one call.
@@ -41,7 +55,7 @@ impl FilterSet {
     /// A set of these.
     pub fn new(filters: Vec<Arc<Filter>>) -> Self {
         let ids = filters.iter().map(|f| f.head().filter_id).collect();
-        Self { filters, ids }
+        Self { filters, ids, ..Self::default() }
     }
 
     /// Asks every filter for every digest.
@@ -64,6 +78,24 @@ impl FilterSet {
     /// How many, and their bytes.
     pub fn size(&self) -> (usize, u64) {
         (self.filters.len(), self.filters.iter().map(|f| f.weight()).sum())
+    }
+
+    /// How they are.
+    pub fn health(&self) -> FilterHealth {
+        let (filters, bytes) = self.size();
+        let fpr = self.filters.iter().map(|f| filter_fpr(f.head().keys, f.head().blocks)).fold(0.0, f64::max);
+        FilterHealth { filters, bytes, fpr }
+    }
+
+    /// Notes what became of a call: keys that were new, and how many "maybe" they had got.
+    pub fn judged(&self, new: usize, maybes: usize) {
+        self.tests.fetch_add((new * self.filters.len()) as u64, Ordering::Relaxed);
+        self.wrong.fetch_add(maybes as u64, Ordering::Relaxed);
+    }
+
+    /// Tests of keys that were new, and those that failed to exclude one, since the last time.
+    pub fn drain(&self) -> (u64, u64) {
+        (self.tests.swap(0, Ordering::Relaxed), self.wrong.swap(0, Ordering::Relaxed))
     }
 
     /// Whether it is one of them.

@@ -29,6 +29,7 @@ use job::Job;
 pub use watch::{Figures, HomeFigures, SegmentFigures};
 use work::{Decide, End, Work};
 
+pub use filters::FilterHealth;
 pub(crate) use filters::{FilterSet, Told};
 
 use crate::hot::HotTier;
@@ -461,6 +462,11 @@ impl Homes {
             (home.spec.name.clone(), found.map(told))
         });
         futures_util::future::join_all(asked).await
+    }
+
+    /// The loaded filters of each home, by its name.
+    pub fn filters(&self) -> Vec<(String, FilterHealth)> {
+        self.homes.iter().map(|h| (h.spec.name.clone(), h.filters.load().health())).collect()
     }
 
     /// Health of each, in the order of the table.

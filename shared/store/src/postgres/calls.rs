@@ -155,7 +155,16 @@ pub async fn call_decide(
         ],
     )
     .await?;
-    read_decided(&row).map_err(unreadable)
+    let called = read_decided(&row).map_err(unreadable)?;
+    if let (Some(answers), false) = (&called.answers, used.is_empty()) {
+        // A key granted for the first time was in no segment: whatever did not exclude it was wrong (or remembers what is past).
+        let is_new = |digest: &Digest| matches!(answers.get(digest), Some(Decided::Granted { record, .. }) if record.attempt == 1);
+        let new = asks.iter().filter(|ask| is_new(&ask.digest)).count();
+        let maybes =
+            maybe_item.iter().filter(|item| asks.get(usize::try_from(**item - 1).unwrap_or(usize::MAX)).is_some_and(|a| is_new(&a.digest)));
+        filters.judged(new, maybes.count());
+    }
+    Ok(called)
 }
 
 #[derive(serde::Deserialize)]
