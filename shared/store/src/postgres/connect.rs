@@ -158,6 +158,9 @@ pub struct Lines {
     pool: Pool,
     warnings: Arc<AtomicU64>,
     open: std::sync::Mutex<Vec<Option<Arc<Line>>>>,
+    /// Held by whoever opens that line. Callers that find it closed wait for the one who opens it: were each to open one of its own, a crowd
+    /// at the start would wait for connections that nobody gives back.
+    opening: Vec<tokio::sync::Mutex<()>>,
 }
 
 /// One connection, taken out of the pool while it is healthy. A line that saw any error is closed, never given back.
@@ -196,7 +199,9 @@ impl Lines {
             .recycle_timeout(timeout)
             .build()
             .expect("a runtime is given, which is all that the timeouts need");
-        Self { pool, warnings, open: std::sync::Mutex::new((0..connections).map(|_| None).collect()) }
+        let open = std::sync::Mutex::new((0..connections).map(|_| None).collect());
+        let opening = (0..connections).map(|_| tokio::sync::Mutex::new(())).collect();
+        Self { pool, warnings, open, opening }
     }
 
     /// Warnings the server sent so far over all lines. One during a call makes that call's success doubtful (a synchronous commit that
@@ -211,15 +216,18 @@ impl Lines {
             let open = self.open.lock().expect("no panic while held");
             let to = to.min(open.len()).max(from + 1);
             let calls = |slot: usize| open.get(slot).and_then(Option::as_ref).map_or(0, |line| line.calls.load(Ordering::Relaxed));
-            let slot = (from..to).min_by_key(|s| calls(*s)).unwrap_or(from);
-            if let Some(Some(line)) = open.get(slot)
-                && !line.client().is_closed()
-            {
-                line.calls.fetch_add(1, Ordering::Relaxed);
-                return Ok(Arc::clone(line));
-            }
-            slot
+            (from..to).min_by_key(|s| calls(*s)).unwrap_or(from)
         };
+        if let Some(line) = self.opened(slot) {
+            return Ok(line);
+        }
+        let _opening = match self.opening.get(slot) {
+            Some(gate) => Some(gate.lock().await),
+            None => None,
+        };
+        if let Some(line) = self.opened(slot) {
+            return Ok(line);
+        }
         let object = self.pool.get().await.map_err(|e| e.to_string())?;
         let line = Arc::new(Line { object: Some(object), calls: AtomicUsize::new(1), slot });
         let mut open = self.open.lock().expect("no panic while held");
@@ -227,6 +235,14 @@ impl Lines {
             *place = Some(Arc::clone(&line));
         }
         Ok(line)
+    }
+
+    /// The line of a slot, with one more call on it, if it is open.
+    fn opened(&self, slot: usize) -> Option<Arc<Line>> {
+        let open = self.open.lock().expect("no panic while held");
+        let line = open.get(slot)?.as_ref().filter(|line| !line.client().is_closed())?;
+        line.calls.fetch_add(1, Ordering::Relaxed);
+        Some(Arc::clone(line))
     }
 
     /// Ends a call on a line. After any error the line is dropped: calls still on it finish or fail by themselves.
