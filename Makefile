@@ -1,9 +1,9 @@
 # Everything one does here. `make help` lists it.
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test soak lint doc
+.PHONY: help setup build demo test soak schemathesis lint doc
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## Install Postgres, Redis, Prometheus and a C compiler if they are missing (apt, as root)
 	@sh infra/setup.sh
@@ -19,9 +19,13 @@ test: setup ## Run all tests, on real Postgres and Redis servers
 	cargo build -p dedup
 	cargo test --workspace
 
-soak: setup ## The long tests: a simulated year of days against an oracle, 300 kills of the janitor
+soak: setup ## The long tests: a simulated year of days against an oracle, 300 kills of the janitor, 50,000 generated requests
 	cargo build -p dedup
+	DEDUP_FUZZ_REQUESTS=50000 cargo test -p dedup-tests --test suite -- --nocapture fuzz::
 	DEDUP_DAYS=365 DEDUP_KEYS_A_DAY=20000 DEDUP_KILLS=300 cargo test -p dedup-tests --test suite -- --nocapture cold::month cold::faults::p3
+
+schemathesis: ## Thousands of requests made up from the OpenAPI document (installs Schemathesis into target/)
+	sh tests/schemathesis.sh
 
 lint: ## Check formatting and lints; warnings are errors
 	cargo fmt --all --check

@@ -76,7 +76,7 @@ fn case_b1_a_take_over_never_overwrites_a_finished_record() {
                 let token = first.text("claim_token");
                 let moment = || Duration::from_millis(900 + rand::random_range(0..250));
                 let (one, other) = (moment(), moment());
-                let (one, other) = if i % 2 == 0 { (one, one) } else { (one, other) };
+                let (one, other) = if i.is_multiple_of(2) { (one, one) } else { (one, other) };
                 let (done, over) = tokio::join!(
                     async {
                         tokio::time::sleep(one).await;

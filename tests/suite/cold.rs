@@ -2,6 +2,7 @@
 
 mod damage;
 mod faults;
+mod import;
 mod life;
 mod month;
 mod rotations;

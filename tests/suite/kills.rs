@@ -198,7 +198,7 @@ fn case_o2_callers_that_hang_up_leave_nothing_behind() {
             async move {
                 let body = json!({"key": format!("eu:{}", i % 500), "lease_ms": 1000});
                 let patience = Duration::from_micros(rand::random_range(0..4000));
-                if i % 2 == 0 {
+                if i.is_multiple_of(2) {
                     let _ = tokio::time::timeout(patience, claim(&url, &t, body)).await;
                 } else {
                     reset(&url, &t, &body, patience).await;

@@ -79,6 +79,15 @@ pub async fn tend(config: &Config, reached: fn(&'static str)) -> Result<(), Tend
     Ok(())
 }
 
+/// A janitor's connection to a home, for what is not part of its rounds.
+///
+/// # Errors
+/// No connection, or another home.
+pub async fn connect(config: &Config, home: &HomeConfig) -> Result<Janitor, TendError> {
+    let failed = |source| TendError::Home { home: home.name.clone(), source };
+    Janitor::connect(&target(home, &config.janitor)?, &home.name, &home.region, settings(&config.janitor), |_| {}).await.map_err(failed)
+}
+
 /// What would be done at each home now.
 ///
 /// # Errors
@@ -87,8 +96,7 @@ pub async fn plan(config: &Config) -> Result<Vec<(String, Vec<String>)>, TendErr
     let mut plans = Vec::new();
     for home in config.own_homes() {
         let failed = |source| TendError::Home { home: home.name.clone(), source };
-        let target = target(home, &config.janitor)?;
-        let janitor = Janitor::connect(&target, &home.name, &home.region, settings(&config.janitor), |_| {}).await.map_err(failed)?;
+        let janitor = connect(config, home).await?;
         plans.push((home.name.clone(), janitor.plan().await.map_err(failed)?));
     }
     Ok(plans)

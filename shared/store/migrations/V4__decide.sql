@@ -19,7 +19,7 @@ CREATE FUNCTION dedup.judge_v1(meta int, expires bigint, ends bigint, rec_reques
 -- each of `segments`, and the named ones in `maybe_segment` (archives, which have negative numbers there, match nothing here). Inlined
 -- into the calling statement, so it shares that statement's snapshot; OFFSET 0 keeps the times from being computed anew wherever they are
 -- mentioned. In a frozen segment only what is done counts: everything else was carried on before. Nothing is ever changed there (`frozen`
--- says so); what was forgotten of it has a tombstone.
+-- says so); what was forgotten of it has a tombstone. A pair that names a segment which is cold by now matches nothing: its archive has another filter.
 CREATE FUNCTION dedup.look(p_digest uuid[], segments int[], maybe_item int[], maybe_segment int[])
   RETURNS TABLE (n bigint, segment_id int, digest uuid, fence bigint, request_hash bigint, fingerprint int, first_seen bigint, expires bigint, ends bigint, meta int, frozen boolean)
   LANGUAGE sql STABLE AS $$
@@ -30,7 +30,8 @@ CREATE FUNCTION dedup.look(p_digest uuid[], segments int[], maybe_item int[], ma
         SELECT m.item, p_digest[m.item], m.segment FROM unnest(maybe_item, maybe_segment) m(item, segment)) p
   CROSS JOIN LATERAL (SELECT * FROM dedup.claims c WHERE c.segment_id = p.segment_id AND c.digest = p.digest LIMIT 1) c
   JOIN dedup.segments s ON s.segment_id = c.segment_id
-  WHERE s.state <> 'frozen' OR (c.meta & 7 = 3 AND NOT EXISTS (SELECT 1 FROM dedup.tombstones t WHERE t.digest = c.digest AND t.place = c.segment_id))
+  WHERE s.state IN ('open', 'sealed')
+     OR s.state = 'frozen' AND c.meta & 7 = 3 AND NOT EXISTS (SELECT 1 FROM dedup.tombstones t WHERE t.digest = c.digest AND t.place = c.segment_id)
   OFFSET 0 $$;
 
 -- The exact look into the cold tier: one indexed read per archive. hit: 0 nothing that still counts · 1 found · 2 not found, and an
@@ -130,7 +131,7 @@ DECLARE
 BEGIN
   f.digest := a.digest;
   IF cardinality(maybe) > 0 THEN
-    archives := archives || ARRAY(SELECT -m FROM unnest(maybe) m WHERE m < 0);
+    archives := archives || ARRAY(SELECT x.archive_id FROM unnest(maybe) m JOIN dedup.archives x ON x.archive_id = -m AND x.state = 'live');
   END IF;
   FOR round IN 1..5 LOOP
     f.at_ms := dedup.now_ms();
@@ -217,13 +218,15 @@ BEGIN
              ORDER BY l.n, v_now >= CASE WHEN l.meta & 7 IN (1, 2) THEN greatest(l.expires, l.ends) ELSE l.expires END,
                       CASE l.meta & 7 WHEN 3 THEN 0 WHEN 4 THEN 2 ELSE 1 END, l.fence DESC) b;
     facts := coalesce(v_found, '{}');
-    -- Of what no row was found: the archives that no filter excluded for all, and those that one did not exclude for this key.
-    IF cardinality(p_archives) > 0 OR EXISTS (SELECT 1 FROM unnest(p_maybe_segment) m WHERE m < 0) THEN
+    -- Of what no row was found: the archives that no filter excluded for all, and those that one did not exclude for this key (if they still
+    -- count: one that was merged since is in its successor, whose filter the caller does not know).
+    IF cardinality(p_archives) > 0 OR cardinality(p_maybe_segment) > 0 THEN
       SELECT array_agg(a.n), array_agg(CASE k.hit WHEN 1 THEN (6, a.digest, 0, 0, 0, k.from_ms, k.expires, k.to_ms, 3 | k.flags, v_now)::dedup.fact
                                                   ELSE (5, a.digest, NULL, NULL, NULL, NULL, NULL, NULL, NULL, v_now)::dedup.fact END)
         INTO v_hits, v_cold
         FROM unnest(p_asks) a
-        LEFT JOIN (SELECT m.item, array_agg(-m.place) AS archives FROM unnest(p_maybe_item, p_maybe_segment) m(item, place) WHERE m.place < 0 GROUP BY m.item) y ON y.item = a.n
+        LEFT JOIN (SELECT m.item, array_agg(x.archive_id) AS archives FROM unnest(p_maybe_item, p_maybe_segment) m(item, place)
+                     JOIN dedup.archives x ON x.archive_id = -m.place AND x.state = 'live' GROUP BY m.item) y ON y.item = a.n
         CROSS JOIN LATERAL (SELECT coalesce(p_archives, '{}') || coalesce(y.archives, '{}') AS archives) w
         CROSS JOIN LATERAL dedup.look_cold(a.digest, w.archives, v_now) k
         WHERE (v_seen IS NULL OR NOT a.n = ANY (v_seen)) AND cardinality(w.archives) > 0 AND k.hit > 0;

@@ -184,3 +184,19 @@ CREATE FUNCTION dedup.segments_v1(OUT place int, OUT state text, OUT from_ms big
 GRANT EXECUTE ON FUNCTION dedup.filters_v1(), dedup.filter_chunk_v1(uuid, int), dedup.segments_v1() TO dedup_service, dedup_janitor;
 GRANT EXECUTE ON FUNCTION dedup.home_v1(), dedup.carry_v1(int, uuid[]), dedup.freeze_v1(int, uuid[]), dedup.retire_v1(int), dedup.publish_v1(int),
   dedup.drop_archive_v1(int, bigint), dedup.look_cold(uuid, int[], bigint) TO dedup_janitor;
+
+-- Keys from another system on their way into an archive. bytes: of the input that is staged. One that nobody touched for a week is given up.
+CREATE TABLE dedup.imports (import_id uuid PRIMARY KEY, bytes bigint NOT NULL, touched_ms bigint NOT NULL);
+CREATE TABLE dedup.import_rows (import_id uuid NOT NULL, digest uuid NOT NULL, expires_ms bigint NOT NULL, first_seen_ms bigint NOT NULL);
+GRANT SELECT, INSERT, UPDATE, DELETE ON dedup.imports, dedup.import_rows TO dedup_janitor;
+
+CREATE FUNCTION dedup.import_topic_v1(p_topic text) RETURNS TABLE (topic_id int, generation bigint, window_ms bigint, default_region text, home_ms bigint) LANGUAGE sql STABLE SECURITY DEFINER
+  SET search_path = pg_catalog, pg_temp AS $$
+  SELECT t.topic_id, t.generation, t.window_ms, t.default_region, dedup.now_ms() FROM dedup.topics t WHERE t.name = p_topic AND NOT t.deleted $$;
+
+-- The topic is in use until then.
+CREATE FUNCTION dedup.import_used_v1(p_topic int, p_until bigint) RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  PERFORM dedup.topic_used(p_topic, p_until, dedup.now_ms());
+END $$;
+GRANT EXECUTE ON FUNCTION dedup.import_topic_v1(text), dedup.import_used_v1(int, bigint) TO dedup_janitor;

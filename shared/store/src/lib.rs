@@ -23,7 +23,7 @@ pub use ask::{Answer, Ask, Basis, Finish, FinishAnswer, FinishOp, Looked, Previo
 pub use doctor::{Finding, Grade, HomeProbe, HomeReport, home_secret, probe_home, probe_redis};
 pub use home::{Around, Figures, FilterHealth, HomeFigures, HomeHealth, HomeSettings, Homes, SegmentFigures, TopicCopy};
 pub use hot::{HotFigures, HotHealth, HotSettings, HotTier};
-pub use janitor::{Janitor, JanitorError, JanitorSettings, Round};
+pub use janitor::{ImportRow, ImportTopic, Janitor, JanitorError, JanitorSettings, Round};
 pub use ladder::{Ladder, LookedUp, Query, Request, TierReport};
 pub use local::{LocalHealth, LocalTier};
 pub use metrics::StoreMetrics;

@@ -5,6 +5,7 @@ mod claims;
 mod config;
 pub mod connect;
 mod doctor;
+mod import;
 mod janitor;
 mod keys;
 mod migrate;
@@ -25,6 +26,8 @@ pub enum Command {
     Serve(serve::ServeArgs),
     /// Tend the segments of the own region's homes until SIGINT or SIGTERM: make, rotate, filter, archive, merge, drop
     Janitor(janitor::JanitorArgs),
+    /// Load keys that another system has seen into a home's archive
+    Import(import::ImportArgs),
     /// Show segments and archives of all homes
     Segments(segments::SegmentsArgs),
     /// Say what is wrong with a configuration file, all at once
@@ -60,6 +63,7 @@ impl Command {
         match self {
             Self::Serve(args) => serve::run(args),
             Self::Janitor(args) => block_on(janitor::run(args)),
+            Self::Import(args) => block_on(import::run(args)),
             Self::Segments(args) => block_on(segments::run(args)),
             Self::CheckConfig(args) => Ok(check_config::run(&args)),
             Self::Migrate(args) => block_on(migrate::run(args)),

@@ -126,7 +126,8 @@ pub async fn run(homes: Vec<Arc<Home>>, region: String, budget: u64, changed: Ar
     loop {
         for (home, listed) in homes.iter().zip(&mut listed) {
             let change = home.segments_change.load(Ordering::Acquire);
-            if change >= 0 && listed.as_ref().is_none_or(|l| l.change != change) {
+            // What could not be loaded may have been mended since: the list is read anew for each try.
+            if change >= 0 && listed.as_ref().is_none_or(|l| l.change != change || !l.complete) {
                 match within(list(home)).await {
                     Ok(rows) => *listed = Some(Listed { change, rows, complete: false }),
                     Err(why) => tracing::debug!(home = %home.spec.name, why, "the list of filters cannot be read"),

@@ -28,7 +28,7 @@ impl Janitor {
         let built = self
             .client
             .query_opt(
-                "SELECT archive_id FROM dedup.archives WHERE state = 'built' AND level > 0 ORDER BY 1 LIMIT 1 /* dedup: built */",
+                "SELECT archive_id FROM dedup.archives WHERE state = 'built' AND (level > 0 OR cardinality(inputs) = 0) ORDER BY 1 LIMIT 1 /* dedup: built */",
                 &[],
             )
             .await?;

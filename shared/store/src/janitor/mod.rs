@@ -7,11 +7,14 @@
 mod archive;
 mod filter;
 mod freeze;
+mod import;
 mod merge;
 mod source;
 mod sweep;
 
 use std::time::{Duration, Instant};
+
+pub use import::{ImportRow, ImportTopic};
 
 use dedup_core::{BlockError, FilterError};
 use tokio_postgres::Client;
@@ -142,6 +145,11 @@ impl Janitor {
     /// The connection failed.
     pub async fn lead(&self) -> Result<bool, JanitorError> {
         Ok(self.client.query_one("SELECT pg_try_advisory_lock(1684366453, 4) /* dedup: janitor's lead */", &[]).await?.get(0))
+    }
+
+    /// Names the secret that the home's digests are made with.
+    pub fn secret_id(&self) -> [u8; 8] {
+        self.secret_id
     }
 
     /// Gives the lead up and waits until that is so.

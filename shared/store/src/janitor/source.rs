@@ -109,6 +109,13 @@ impl<'a> Source<'a> {
         Ok(Self::Segment { tx, portal: tx.bind(&statement, &[&as_of]).await?, base, ended: false })
     }
 
+    /// What was staged of an import.
+    pub async fn staged(tx: &'a Transaction<'a>, import: Uuid, base: i64, as_of: i64) -> Result<Self, JanitorError> {
+        let sql = "SELECT digest, expires_ms, 0 FROM dedup.import_rows WHERE import_id = $1 AND expires_ms > $2 ORDER BY digest /* dedup: import */";
+        let statement = tx.prepare(sql).await?;
+        Ok(Self::Segment { tx, portal: tx.bind(&statement, &[&import, &as_of]).await?, base, ended: false })
+    }
+
     /// What still counts of archives.
     pub fn archives(tx: &'a Transaction<'a>, inputs: Vec<Input>, as_of: i64) -> Self {
         Self::Archives { tx, inputs, as_of }
