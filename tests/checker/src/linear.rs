@@ -301,7 +301,7 @@ impl<'a> Key<'a> {
                 } else if answer.verdict == Verdict::Mismatch {
                     let other = |o: &&Op| is_question(o) && o.maybe() && o.inv() < op.ret && !o.call.fp.is_empty() && o.call.fp != op.call.fp;
                     if op.call.fp.is_empty() || !self.ops.iter().any(|o| other(&o)) {
-                        wrong.push(broken("I7", "a mismatch although nobody gave another fingerprint".into(), &[op]));
+                        wrong.push(broken("I7", "a mismatch although nobody gave another fingerprint", &[op]));
                     }
                 }
                 continue;
