@@ -29,7 +29,7 @@ mod watchdog;
 pub use error::Error;
 pub use options::Options;
 pub use postgres::Postgres;
-pub use proxy::{Mode, Proxy};
+pub use proxy::{Mode, Odds, Proxy};
 pub use redis::Redis;
 pub use service::Service;
 pub use template::discard as discard_template;
