@@ -14,6 +14,7 @@ mod metrics;
 mod operators;
 mod postgres;
 mod refusal;
+mod sabotage;
 mod topics;
 
 pub use ask::{Answer, Ask, Basis, Finish, FinishAnswer, FinishOp, Looked, Previous, Texts};
@@ -26,7 +27,7 @@ pub use metrics::StoreMetrics;
 pub use operators::{AuditEntry, Deed, ForceReleased, Forgotten, OpenAt, OpenClaim, OpenPage, OpenState, Spread};
 pub use postgres::{
     CLIENT_VERSION, ConnectError, Hello, HomeProblem, MigrateError, Migrated, PgTarget, SCHEMA_VERSION, ask_home, check_home, connect_once,
-    migrate,
+    migrate, raise_epoch,
 };
 pub use refusal::{Applied, Refusal, RefusalKind};
 pub use topics::{DeleteOutcome, PutOutcome, PutTopic, TopicSpec, Topics, TopicsError};

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::history::{Kind, Out, Verdict};
 use crate::keyed::{Histories, Op};
-use crate::linear::{Violation, key_violations};
+use crate::linear::{Violation, cut_short, key_violations};
 use crate::report::smallest;
 use crate::search::{Found, key_order};
 
@@ -73,6 +73,9 @@ pub fn check(all: &Histories, limits: Limits) -> Outcome {
     for (key, ops) in &all.keys {
         count(ops, &mut outcome);
         let mut violations = key_violations(ops);
+        if all.steady {
+            violations.append(&mut cut_short(ops));
+        }
         if violations.is_empty() && is_intricate(ops) {
             match key_order(ops, limits.key.min(until.saturating_duration_since(Instant::now()))) {
                 Found::Order => outcome.searched += 1,

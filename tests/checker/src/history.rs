@@ -14,6 +14,9 @@ pub enum Line {
         seed: u64,
         /// Name of the run.
         name: String,
+        /// Nobody moves the homes' clocks, so leases last as long as they should by the recorder's clock, too.
+        #[serde(default)]
+        steady: bool,
     },
     /// Somebody asks.
     Call(Call),

@@ -50,6 +50,8 @@ pub struct Histories {
     pub seed: u64,
     /// Name of the run.
     pub name: String,
+    /// Nobody moves the homes' clocks.
+    pub steady: bool,
     /// Calls by key, in the order they were sent.
     pub keys: HashMap<String, Vec<Op>, foldhash::fast::RandomState>,
     /// What was broken and mended, in order.
@@ -68,7 +70,7 @@ impl Histories {
         let mut open: HashMap<u64, Call, foldhash::fast::RandomState> = HashMap::default();
         for line in lines {
             match line {
-                Line::Run { seed, name } => (all.seed, all.name) = (seed, name),
+                Line::Run { seed, name, steady } => (all.seed, all.name, all.steady) = (seed, name, steady),
                 Line::Mark { at, what } => all.marks.push((at, what)),
                 Line::End { .. } => all.complete = true,
                 Line::Call(call) => {

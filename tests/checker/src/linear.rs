@@ -112,6 +112,28 @@ pub fn key_violations(ops: &[Op]) -> Vec<Violation> {
     key.found
 }
 
+/// A lease that was over early by the recorder's clock: what home times cannot show, if whoever tells them has a wrong clock. For histories
+/// in which nobody moved a home's clock.
+#[must_use]
+pub fn cut_short(ops: &[Op]) -> Vec<Violation> {
+    /// What a clock may be slewed by within a lease.
+    const TOLERANCE_NS: u64 = 50_000_000;
+    let mut key = Key { ops, grants: BTreeMap::new(), forgets: Vec::new(), unknowns: Vec::new(), found: Vec::new() };
+    key.gather();
+    let mut wrong = Vec::new();
+    let forgotten = ops.iter().any(|op| op.call.kind == Kind::Forget && op.maybe());
+    for (old, new) in key.grants.values().zip(key.grants.values().skip(1)) {
+        let ended = [Kind::Release, Kind::Complete, Kind::Extend].iter().any(|kind| old.ends_of(*kind).any(|op| op.inv() < new.ret && op.maybe()));
+        let Some(first) = old.firsts.iter().min_by_key(|op| op.ret).filter(|_| !ended && !forgotten && !old.check) else { continue };
+        let lease = u64::try_from(first.call.lease_ms).unwrap_or(0) * 1_000_000;
+        if !new.firsts.is_empty() && new.ret + TOLERANCE_NS < old.inv + lease {
+            let shown: Vec<&Op> = old.firsts.iter().chain(&new.firsts).copied().collect();
+            wrong.push(broken("I1", format!("{} was granted before the lease of {} can have ended", new.fence, old.fence), &shown));
+        }
+    }
+    wrong
+}
+
 impl<'a> Key<'a> {
     fn fail(&mut self, invariant: &'static str, what: impl Into<String>, ops: &[&Op]) {
         self.found.push(broken(invariant, what, ops));

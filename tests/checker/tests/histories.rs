@@ -9,7 +9,7 @@ use dedup_checker::{Answer, Call, Found, Histories, Kind, Limits, Line, Out, Ret
 
 /// One call a line: `KIND WHO SENT BACK OUTCOME name=value…`. WHO is the request of a question and the fence of an end's token.
 fn lines(text: &str) -> Vec<Line> {
-    let mut lines = vec![Line::Run { seed: 7, name: "by hand".into() }];
+    let mut lines = vec![Line::Run { seed: 7, name: "by hand".into(), steady: false }];
     for (op, line) in text.lines().map(str::trim).filter(|l| !l.is_empty()).enumerate() {
         let mut words = line.split_whitespace();
         let mut next = || words.next().unwrap_or_else(|| panic!("too short: {line}"));
@@ -224,6 +224,17 @@ fn the_search_agrees_on_first_and_end() {
         }
         assert_eq!(key_order(ops, Duration::from_secs(1)), Found::None, "{invariant} {what}");
         assert!(!key_violations(ops).is_empty());
+    }
+}
+
+/// Where nobody moves a clock, a lease lasts as long by the recorder's clock as by the home's.
+#[test]
+fn a_lease_that_only_a_wrong_clock_ended_is_caught() {
+    let text = "claim r1 0 10 first fence=f1 seen=0 lease=1000 exp=90000\nclaim r2 20 300000000 first fence=f2 seen=1000 lease=2000 exp=91000";
+    for (steady, broken) in [(false, 0), (true, 1)] {
+        let mut all = judge(text);
+        all.steady = steady;
+        assert_eq!(check(&all, Limits::default()).bad_keys, broken, "steady: {steady}");
     }
 }
 

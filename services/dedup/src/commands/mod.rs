@@ -8,6 +8,7 @@ mod doctor;
 mod keys;
 mod migrate;
 mod openapi;
+mod raise_epoch;
 mod serve;
 mod topics;
 mod topics_file;
@@ -25,6 +26,8 @@ pub enum Command {
     CheckConfig(config::ConfigArgs),
     /// Bring the homes of the own region up to date; run by their owner
     Migrate(migrate::MigrateArgs),
+    /// Raise a home's epoch after it was restored to an earlier state; run by its owner
+    RaiseEpoch(raise_epoch::RaiseEpochArgs),
     /// Connect to everything the configuration names and say what is to be mended
     Doctor(config::ConfigArgs),
     /// Policies of topics
@@ -55,6 +58,7 @@ impl Command {
             Self::Serve(args) => serve::run(args),
             Self::CheckConfig(args) => Ok(check_config::run(&args)),
             Self::Migrate(args) => block_on(migrate::run(args)),
+            Self::RaiseEpoch(args) => block_on(raise_epoch::run(args)),
             Self::Doctor(args) => block_on(doctor::run(args)),
             Self::Topics(command) => block_on(topics::run(command)),
             Self::Claims(command) => block_on(claims::run(command)),

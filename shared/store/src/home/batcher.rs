@@ -18,8 +18,8 @@ use super::job::Job;
 use super::work::{Reply, Work};
 use super::{Home, Learnt};
 use crate::local::DigestBuild;
-use crate::postgres::{CallError, Called};
-use crate::{Applied, Refusal, RefusalKind};
+use crate::postgres::{CallError, Called, Line};
+use crate::{Applied, Refusal, RefusalKind, sabotage};
 
 /// Keys of one call, so of one transaction.
 pub const KEYS_A_CALL: usize = 512;
@@ -371,13 +371,13 @@ async fn call<W: Work>(home: &Arc<Home>, entries: Vec<Entry<W>>, held_lane: bool
     let warnings = home.lines.warnings();
     let who = home.identity();
     let called = match &who {
-        Some(who) => tokio::time::timeout(time + CALL_GRACE, W::call(line.client(), &who.identity, home.clock.not_after_ms(time), &asks))
+        Some(who) => tokio::time::timeout(time + CALL_GRACE, sabotaged(&line, W::call(line.client(), &who.identity, home.clock.not_after_ms(time), &asks)))
             .await
             .unwrap_or_else(|_| Err(CallError::Unknown("no reply in time".into()))),
         None => Err(CallError::NotSent("the home is not known yet".into())),
     };
     let called = match called {
-        Ok(_) if home.lines.warnings() != warnings => Err(CallError::Unknown("the server warned during the commit".into())),
+        Ok(_) if home.lines.warnings() != warnings && !sabotage::is("warnings-ignored") && !sabotage::is("cancel-on-timeout") => Err(CallError::Unknown("the server warned during the commit".into())),
         other => other,
     };
     home.lines.done(&line, called.is_ok());
@@ -393,6 +393,18 @@ async fn call<W: Work>(home: &Arc<Home>, entries: Vec<Entry<W>>, held_lane: bool
         }
         Err(error) => failed(home, entries, &error, left),
     }
+}
+
+/// The call itself; a build that is broken on purpose cancels it when it takes long.
+async fn sabotaged<T>(line: &Line, call: impl Future<Output = T>) -> T {
+    let mut call = std::pin::pin!(call);
+    if sabotage::is("cancel-on-timeout") {
+        if let Ok(done) = tokio::time::timeout(Duration::from_millis(300), &mut call).await {
+            return done;
+        }
+        let _ = line.client().cancel_token().cancel_query(tokio_postgres::NoTls).await;
+    }
+    call.await
 }
 
 fn items<W: Work>(entries: Vec<Entry<W>>) -> impl Iterator<Item = Item<W>> {
@@ -458,6 +470,9 @@ fn failed<W: Work>(home: &Arc<Home>, entries: Vec<Entry<W>>, error: &CallError, 
     for entry in entries {
         let mut leader = entry.leader;
         match error {
+            CallError::Unknown(_) if sabotage::is("unknown-is-no") => {
+                leader.answer(home, Err(Refusal::not_applied(RefusalKind::HomeUnavailable)));
+            }
             CallError::Unknown(_) => {
                 home.metrics.unknown();
                 // Ask once more with the same request id, first in line; only a verdict may end it now.

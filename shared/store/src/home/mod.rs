@@ -101,6 +101,8 @@ pub(crate) struct Home {
     known: ArcSwapOption<Known>,
     incarnation: AtomicI32,
     status: ArcSwap<Status>,
+    /// It is up again, rather than for the first time.
+    came_back: AtomicBool,
     topics: ArcSwap<HashMap<Topic, TopicCopy>>,
     topics_loaded: AtomicBool,
     /// When the latest reading of topics began.
@@ -120,6 +122,11 @@ const LOCAL_ROUND_TRIP: Duration = Duration::from_millis(2);
 /// More calls at once than lines would only split what could share a commit.
 const LOCAL_LINES: usize = 2;
 const REMOTE_CALLS_MAX: usize = 64;
+
+/// Within this a home that came back gets all its room again.
+const OPENING: Duration = Duration::from_secs(1);
+/// What it gets at once: some calls' worth.
+const OPENING_ROOM_MIN: usize = 1024;
 
 impl Home {
     fn round_trip(&self) -> Option<Duration> {
@@ -158,8 +165,20 @@ impl Home {
     fn set_up(&self) {
         if !self.status.load().up {
             tracing::info!(home = %self.spec.name, "home is up");
+            self.came_back.store(self.topics_loaded(), Ordering::Relaxed);
             self.status.store(Arc::new(Status { up: true, why: None, since: Instant::now() }));
         }
+    }
+
+    /// Questions that may wait. A home that has just come back is not met by all who waited for it at once: the room opens within a second.
+    fn room(&self) -> usize {
+        let all = self.settings.queue_items;
+        let opened = self.status.load().since.elapsed();
+        if opened >= OPENING || !self.came_back.load(Ordering::Relaxed) {
+            return all;
+        }
+        let share = usize::try_from(opened.as_millis() * all as u128 / OPENING.as_millis()).unwrap_or(all);
+        share.max(OPENING_ROOM_MIN).min(all)
     }
 
     fn set_down(&self, why: &str) {
@@ -315,7 +334,7 @@ impl Home {
         if let Some(refusal) = self.refusal() {
             return refuse(refusal);
         }
-        if self.queued.fetch_add(n, Ordering::Relaxed) + n > self.settings.queue_items {
+        if self.queued.fetch_add(n, Ordering::Relaxed) + n > self.room() {
             self.queued.fetch_sub(n, Ordering::Relaxed);
             return refuse(Refusal::not_applied(RefusalKind::Overloaded));
         }
@@ -386,6 +405,7 @@ impl Homes {
                 known: ArcSwapOption::empty(),
                 incarnation: AtomicI32::new(0),
                 status: ArcSwap::from_pointee(Status { up: false, why: Some("not connected yet".into()), since: Instant::now() }),
+                came_back: AtomicBool::new(false),
                 topics: ArcSwap::default(),
                 topics_loaded: AtomicBool::new(false),
                 topics_gate: tokio::sync::Mutex::new(None),

@@ -45,8 +45,8 @@ pub enum Decided {
     Busy,
 }
 
-const DECIDE: &str = "SELECT * FROM dedup.decide_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19) /* dedup: decide */";
-const FINISH: &str = "SELECT * FROM dedup.finish_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15) /* dedup: finish */";
+const DECIDE: &str = "SELECT *, dedup.confirmed_v1() AS confirmed FROM dedup.decide_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19) /* dedup: decide */";
+const FINISH: &str = "SELECT *, dedup.confirmed_v1() AS confirmed FROM dedup.finish_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15) /* dedup: finish */";
 
 /// Longest a statement's preparation is waited for.
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -73,6 +73,14 @@ pub async fn prepare_finish(client: &Client) -> Result<(), CallError> {
 async fn one(client: &Client, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Row, CallError> {
     let statement = prepare(client, sql).await?;
     client.query_one(&statement, params).await.map_err(|e| classify(&e))
+}
+
+/// Only what a primary says that its standbys stand by counts: another may be the primary by now, or what it said may be lost with it.
+fn confirmed(row: Row) -> Result<Row, CallError> {
+    match row.try_get("confirmed").map_err(unreadable)? {
+        true => Ok(row),
+        false => Err(CallError::Unknown("no standby has confirmed this primary of late".into())),
+    }
 }
 
 fn unreadable(error: tokio_postgres::Error) -> CallError {
@@ -149,6 +157,7 @@ pub async fn call_decide(
         ],
     )
     .await?;
+    let row = confirmed(row)?;
     read_decided(&row).map_err(unreadable)
 }
 
@@ -279,6 +288,7 @@ pub async fn call_finish(
         ],
     )
     .await?;
+    let row = confirmed(row)?;
     read_finished(&row, &results).map_err(unreadable)
 }
 
@@ -320,8 +330,9 @@ fn read_finished(row: &Row, results: &[Option<&Arc<StoredResult>>]) -> Result<Ca
 /// Reads one record without claiming.
 pub async fn call_lookup(client: &Client, who: &Identity, digest: Digest) -> Result<Called<Looked>, CallError> {
     let row =
-        one(client, "SELECT * FROM dedup.lookup_v1($1, $2, $3) /* dedup: lookup */", &[&who.home_id, &who.secret_id.as_slice(), &digest.0])
+        one(client, "SELECT *, dedup.confirmed_v1() AS confirmed FROM dedup.lookup_v1($1, $2, $3) /* dedup: lookup */", &[&who.home_id, &who.secret_id.as_slice(), &digest.0])
             .await?;
+    let row = confirmed(row)?;
     read_lookup(&row).map_err(unreadable)
 }
 
@@ -395,6 +406,15 @@ pub struct Pulse {
     pub topics_change: i64,
     pub incarnation: i32,
     pub durable: bool,
+}
+
+/// Has the primary prove itself, where synchronous standbys are required; answers whether its word counts.
+pub async fn call_heartbeat(client: &tokio_postgres::Client) -> Result<bool, tokio_postgres::Error> {
+    // Sent together, carried out one after the other.
+    let beat = client.execute("SELECT dedup.heartbeat_v1() /* dedup: heartbeat */", &[]);
+    let counts = client.query_one("SELECT dedup.confirmed_v1() /* dedup: confirmed */", &[]);
+    let (_, counts) = futures_util::future::try_join(beat, counts).await?;
+    counts.try_get(0)
 }
 
 /// Asks how far the home is.

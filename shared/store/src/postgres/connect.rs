@@ -8,9 +8,11 @@ use deadpool_postgres::{Connect, Manager, ManagerConfig, Object, Pool, Recycling
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
+use tokio_postgres::config::{Host, LoadBalanceHosts, SslMode, TargetSessionAttrs};
 use tokio_postgres::{AsyncMessage, Client};
 use tokio_postgres_rustls::MakeRustlsConnect;
+
+use crate::sabotage;
 
 /// Where a home's Postgres is. Several hosts are tried in turn; only a read-write primary is taken.
 #[derive(Clone)]
@@ -48,8 +50,10 @@ impl PgTarget {
             .tcp_user_timeout(Duration::from_secs(10))
             .keepalives_idle(Duration::from_secs(10))
             .target_session_attrs(TargetSessionAttrs::ReadWrite)
+            // In any order: an old primary that was cut off still calls itself one, and must not always be found first.
+            .load_balance_hosts(LoadBalanceHosts::Random)
             // Whatever the database's defaults are: each call is one READ COMMITTED transaction.
-            .options("-c default_transaction_isolation=read\\ committed -c idle_in_transaction_session_timeout=10s -c jit=off");
+            .options(format!("-c default_transaction_isolation=read\\ committed -c idle_in_transaction_session_timeout=10s -c jit=off{}", skew()));
         let loopback = config.get_hosts().iter().all(|host| match host {
             Host::Tcp(name) => name == "localhost" || name.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback()),
             #[cfg(unix)]
@@ -67,6 +71,11 @@ impl PgTarget {
         }
         self
     }
+}
+
+/// The setting by which a build that is broken on purpose judges by its own clock; empty in all others.
+fn skew() -> String {
+    sabotage::skew().map_or_else(String::new, |ms| format!(" -c dedup.skew={ms}"))
 }
 
 fn tls_config() -> rustls::ClientConfig {
