@@ -1,6 +1,6 @@
 # Everything one does here. `make help` lists it.
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test lint doc
+.PHONY: help setup build demo test chaos soak lint doc
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,6 +18,14 @@ demo: setup ## Run three regions with live traffic on this machine; options by A
 test: setup ## Run all tests, on real Postgres and Redis servers
 	cargo build -p dedup
 	cargo test --workspace
+
+chaos: setup ## Break everything once, a few seconds each, and judge what callers were told
+	cargo build -p dedup -p dedup-chaos
+	target/debug/dedup-chaos --seconds 4
+
+soak: setup ## The same for long; options by ARGS="--minutes 60 --seed 1"
+	cargo build -p dedup -p dedup-chaos
+	target/debug/dedup-chaos $(ARGS)
 
 lint: ## Check formatting and lints; warnings are errors
 	cargo fmt --all --check

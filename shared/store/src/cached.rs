@@ -24,12 +24,7 @@ impl Cached {
     /// Takes a record if it is a fact for good.
     pub fn of(record: &Arc<Record>, basis: Basis, home_id: Uuid) -> Option<Self> {
         let cacheable = record.state == State::Done || (sabotage::is("caches-in-progress") && record.state == State::InProgress);
-        cacheable.then(|| Self {
-            record: Arc::clone(record),
-            as_of: basis.as_of,
-            home_id,
-            incarnation: basis.incarnation,
-        })
+        cacheable.then(|| Self { record: Arc::clone(record), as_of: basis.as_of, home_id, incarnation: basis.incarnation })
     }
 
     /// Bytes it takes in process, roughly: the entry, the record, the cache's own bookkeeping (measured), and the result.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use dedup_core::{
-    ClaimToken, Digest, DigestScope, Fingerprint, Group, HomeId, HomeTable, Key, Question, Record, RequestHash, RequestId, Secret, State, Tier,
-    Topic, TopicPolicy, Window,
+    ClaimToken, Digest, DigestScope, Fingerprint, Group, HomeId, HomeTable, Key, Question, Record, RequestHash, RequestId, Secret, State,
+    Tier, Topic, TopicPolicy, Window,
 };
 use futures_util::future::join_all;
 use uuid::Uuid;

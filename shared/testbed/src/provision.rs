@@ -37,7 +37,10 @@ pub(crate) fn homes(regions: &[Region]) -> Vec<Home> {
 pub(crate) async fn stores(name: &str, options: &Options, watchdog: &Arc<Watchdog>) -> Result<Region, Error> {
     let dir = watchdog.dir().join(name);
     std::fs::create_dir(&dir).map_err(Error::io(format!("make the folder {}", dir.display())))?;
-    let postgres = Postgres::create(name, &dir, &options.postgres_settings, options.postgres_disk_mb, watchdog);
+    // A primary that waits for standbys cannot even be set up before there are any.
+    let (later, settings): (Vec<_>, Vec<_>) =
+        options.postgres_settings.iter().cloned().partition(|(name, _)| options.standbys > 0 && name == "synchronous_standby_names");
+    let postgres = Postgres::create(name, &dir, &settings, options.postgres_disk_mb, watchdog);
     let redis = async {
         match options.redis {
             true => Redis::create(name, &dir, &options.redis_args, watchdog).await.map(Some),
@@ -48,7 +51,13 @@ pub(crate) async fn stores(name: &str, options: &Options, watchdog: &Arc<Watchdo
     let proxy = if options.proxies { Some(crate::Proxy::start_postgres(postgres.port()).await?) } else { None };
     let mut standbys = Vec::new();
     for n in 1..=options.standbys {
-        standbys.push(Postgres::create_standby(&format!("{name}, standby {n}"), &dir.join(format!("standby-{n}")), &postgres, watchdog).await?);
+        standbys
+            .push(Postgres::create_standby(&format!("{name}, standby {n}"), &dir.join(format!("standby-{n}")), &postgres, watchdog).await?);
+    }
+    for (name, value) in &later {
+        for node in std::iter::once(&postgres).chain(&standbys) {
+            node.set(name, value).await?;
+        }
     }
     let redis_proxy = match &redis {
         Some(redis) if options.redis_proxies => Some(crate::Proxy::start(redis.port()).await?),
@@ -106,6 +115,6 @@ impl Deployment<'_> {
             let env = env.iter().cloned().chain(own).collect();
             Service::create(&instance, dir, homes, env, options, self.watchdog).await
         }))
-            .await
+        .await
     }
 }

@@ -284,13 +284,7 @@ impl Drop for Ending<'_> {
 }
 
 /// Carries one direction. Chunks keep their delay without holding up each other, as on a long line.
-async fn pump(
-    mut from: OwnedReadHalf,
-    to: OwnedWriteHalf,
-    shared: &Shared,
-    direction: Direction,
-    mut look: impl FnMut(&[u8]) -> Carry,
-) {
+async fn pump(mut from: OwnedReadHalf, to: OwnedWriteHalf, shared: &Shared, direction: Direction, mut look: impl FnMut(&[u8]) -> Carry) {
     let mut ending = Ending { shared, to };
     let (chunks, mut late) = tokio::sync::mpsc::channel::<(tokio::time::Instant, Vec<u8>)>(1024);
     let reading = async {

@@ -39,7 +39,12 @@ pub const FAULTS: &[Fault] = &[
     row("pg-kill", "F4", true, "Postgres is killed (-9) and started again"),
     row("pg-restart", "F5", true, "Postgres is restarted in good order"),
     row("pg-stall", "F6", true, "Postgres is frozen for a while"),
-    row("failover", "F7", true, "the primary dies, the more advanced synchronous standby is promoted, the old primary comes back as a standby"),
+    row(
+        "failover",
+        "F7",
+        true,
+        "the primary dies, the more advanced synchronous standby is promoted, the old primary comes back as a standby",
+    ),
     Fault { loses: true, ..row("failover-async", "F8", true, "the same with one asynchronous standby that lags") },
     row("old-primary", "F9", true, "a standby is promoted while the old primary lives on, cut off, with instances still connected to it"),
     row("standby-down", "F10", true, "all synchronous standbys are down for a while"),
@@ -119,7 +124,8 @@ impl Fault {
     pub(crate) fn mix(&self) -> Mix {
         let mix = Mix::default();
         match self.name {
-            "caller-tx" | "rotation-long" | "lock-wait" => Mix { sql: 60, lingering: 30, ..mix },
+            "caller-tx" | "lock-wait" => Mix { sql: 60, lingering: 30, ..mix },
+            "rotation-long" => Mix { sql: 30, lingering: 3, ..mix },
             "repeats" => Mix { repeats: 75, ..mix },
             "batches" => Mix { batches: 90, claims: 10, checks: 10, share: 3, ..mix },
             "hot-key" => Mix { share: 12, ..mix },
@@ -202,7 +208,10 @@ impl Fault {
                 // The callers' own transactions do it: see the mix.
                 sleep(Duration::from_millis(400)).await;
                 let row = rig.primary().connect("postgres").await;
-                let waits = row.query_one("SELECT count(*) FROM pg_stat_activity WHERE usename = 'dedup_caller' AND state = 'idle in transaction'", &[]);
+                let waits = row.query_one(
+                    "SELECT count(*) FROM pg_stat_activity WHERE usename = 'dedup_caller' AND state = 'idle in transaction'",
+                    &[],
+                );
                 rig.saw("open transactions seen", u64::try_from(waits.await?.get::<_, i64>(0)).unwrap_or(0));
             }
             "cut" => cut(rig, rng, Mode::LoseBoth).await,
@@ -319,7 +328,7 @@ async fn eat(rig: &Rig, proxies: &[&dedup_testbed::Proxy], rng: &mut StdRng) {
     let hits = || proxies.iter().map(|p| p.hits()).fold([0; 3], |a, b| [a[0] + b[0], a[1] + b[1], a[2] + b[2]]);
     let before = hits();
     let late = Duration::from_millis(rng.random_range(100..1800));
-    proxies.iter().for_each(|p| p.set_odds(Odds { eat_reply: 30_000, drop_call: 15_000, delay_reply: 10_000, late }));
+    proxies.iter().for_each(|p| p.set_odds(Odds { eat_reply: 100_000, drop_call: 50_000, delay_reply: 40_000, late }));
     sleep(Duration::from_millis(700)).await;
     proxies.iter().for_each(|p| p.set_odds(Odds::default()));
     let after = hits();
@@ -363,6 +372,21 @@ async fn promote_best(rig: &Rig, old: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// No standby follows the primary any more.
+async fn detach(rig: &Rig) -> anyhow::Result<()> {
+    let nodes = rig.nodes();
+    for n in standbys(rig) {
+        let client = nodes[n].connect("postgres").await;
+        for sql in ["ALTER SYSTEM SET primary_conninfo = ''", "SELECT pg_reload_conf()"] {
+            client.batch_execute(sql).await?;
+        }
+        while client.query_one("SELECT EXISTS (SELECT 1 FROM pg_stat_wal_receiver)", &[]).await?.get::<_, bool>(0) {
+            sleep(Duration::from_millis(10)).await;
+        }
+    }
+    Ok(())
+}
+
 /// The standby has lost touch, the primary goes on acknowledging, dies, and the standby is promoted: what was acknowledged meanwhile is lost.
 async fn lossy_failover(rig: &Rig) -> anyhow::Result<()> {
     let (nodes, old) = (rig.nodes(), rig.primary_index());
@@ -387,6 +411,8 @@ async fn old_primary(rig: &Rig) -> anyhow::Result<()> {
         back_to_first(rig).await?;
     }
     let line = &rig.fronts[0];
+    // First no standby confirms for it any more: of two, the other could otherwise still do so after one was chosen.
+    detach(rig).await?;
     promote_best(rig, 0).await?;
     line.set_mode(Mode::Refuse);
     line.cut();
@@ -422,12 +448,7 @@ async fn back_to_first(rig: &Rig) -> anyhow::Result<()> {
 /// No standby listens, waits are cancelled (each client then sees a success with a warning), and the primary dies.
 async fn cancel_sync(rig: &Rig) -> anyhow::Result<()> {
     let (nodes, old) = (rig.nodes(), rig.primary_index());
-    for n in standbys(rig) {
-        let client = nodes[n].connect("postgres").await;
-        for sql in ["ALTER SYSTEM SET primary_conninfo = ''", "SELECT pg_reload_conf()"] {
-            client.batch_execute(sql).await?;
-        }
-    }
+    detach(rig).await?;
     let root = nodes[old].connect("postgres").await;
     let until = Instant::now() + Duration::from_millis(1200);
     while Instant::now() < until {

@@ -20,7 +20,12 @@ pub struct Recorder {
 
 impl Recorder {
     pub fn new(seed: u64, name: &str, steady: bool) -> Self {
-        Self { began: Instant::now(), next: AtomicU64::new(1), lines: Mutex::new(vec![Line::Run { seed, name: name.into(), steady }]), odd: Mutex::default() }
+        Self {
+            began: Instant::now(),
+            next: AtomicU64::new(1),
+            lines: Mutex::new(vec![Line::Run { seed, name: name.into(), steady }]),
+            odd: Mutex::default(),
+        }
     }
 
     pub fn now(&self) -> u64 {
@@ -72,7 +77,8 @@ impl Recorder {
         let (mut all, mut good) = (0, 0);
         for line in lines.iter() {
             match line {
-                Line::Call(call) if (from..to).contains(&call.at) => {
+                // (An SQL caller's own roll-back is no failure of the service.)
+                Line::Call(call) if (from..to).contains(&call.at) && call.node != "sql" => {
                     open.insert(call.op);
                 }
                 Line::Return(back) if open.remove(&back.op) => {

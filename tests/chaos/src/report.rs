@@ -53,7 +53,10 @@ impl Gates {
         #[expect(clippy::cast_precision_loss, reason = "a share for people")]
         let share = report.recovered.0 as f64 / report.recovered.1.max(1) as f64;
         // A system that is kept overloaded goes on refusing: that is right.
-        need(share >= self.recovered || report.fault.name == "overload", format!("{:.2} % of calls succeeded after healing", share * 100.0));
+        need(
+            share >= self.recovered || report.fault.name == "overload",
+            format!("{:.2} % of calls succeeded after healing", share * 100.0),
+        );
         need(report.unsettled == 0, format!("{} unknown outcomes that their own request id did not settle", report.unsettled));
         need(report.idle_in_transaction == 0, format!("{} sessions left inside a transaction", report.idle_in_transaction));
         need(report.odd.is_empty(), format!("answers that nothing explains: {}", report.odd.first().map_or("", String::as_str)));
@@ -111,7 +114,8 @@ impl Report {
     #[must_use]
     pub fn complaint(&self) -> String {
         let mut text = format!("{} with seed {}: ", self.fault.name, self.seed);
-        let _ = writeln!(text, "{} keys broken {:?}, {} undecided", self.outcome.bad_keys, self.outcome.by_invariant, self.outcome.undecided);
+        let _ =
+            writeln!(text, "{} keys broken {:?}, {} undecided", self.outcome.bad_keys, self.outcome.by_invariant, self.outcome.undecided);
         for missing in &self.missing {
             let _ = writeln!(text, "  not enough: {missing}");
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dedup_testbed::{Postgres, Proxy, Region, Service, Testbed};
 use rand::RngExt;
@@ -26,12 +26,10 @@ pub struct Rig {
     pub evidence: Mutex<BTreeMap<&'static str, u64>>,
     /// In front of the instances, if callers come through proxies.
     pub fronts: Vec<Proxy>,
-    pub topics: [String; 2],
-    pub fake_clock: AtomicI64,
 }
 
 impl Rig {
-    pub fn new(testbed: Testbed, recorder: Arc<Recorder>, dedup: PathBuf, scratch: PathBuf, fronts: Vec<Proxy>, topics: [String; 2]) -> Self {
+    pub fn new(testbed: Testbed, recorder: Arc<Recorder>, dedup: PathBuf, scratch: PathBuf, fronts: Vec<Proxy>) -> Self {
         Self {
             testbed,
             recorder,
@@ -41,8 +39,6 @@ impl Rig {
             shifts: Mutex::default(),
             evidence: Mutex::default(),
             fronts,
-            topics,
-            fake_clock: AtomicI64::new(0),
         }
     }
 

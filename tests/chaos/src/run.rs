@@ -48,6 +48,8 @@ const WARM_UP: Duration = Duration::from_millis(1500);
 const RECOVERY: Duration = Duration::from_secs(5);
 const MEASURED: Duration = Duration::from_millis(1500);
 const SETTLING: Duration = Duration::from_secs(20);
+/// What a run may take beside its strikes; more means that something hangs.
+const RUN_SLACK: Duration = Duration::from_secs(100);
 const TOPICS: [&str; 2] = ["chaos", "chaos-short"];
 
 /// Carries it out.
@@ -75,7 +77,11 @@ pub async fn run(plan: &Plan) -> anyhow::Result<Report> {
     if let Some(sabotage) = plan.sabotage {
         sabotage::apply(&testbed, sabotage).await?;
     }
-    let report = with_servers(plan, testbed, recorder, scratch.clone(), began).await;
+    let whole = with_servers(plan, testbed, recorder, scratch.clone(), began);
+    let report = match tokio::time::timeout(plan.strikes_for + RUN_SLACK, whole).await {
+        Ok(report) => report,
+        Err(_) => Err(anyhow::anyhow!("the run did not end")),
+    };
     std::fs::remove_dir_all(&scratch).ok();
     report
 }
@@ -136,10 +142,12 @@ async fn with_servers(plan: &Plan, testbed: Testbed, recorder: Arc<Recorder>, sc
     let ports = all.iter().map(u16::to_string).collect::<Vec<_>>().join(",");
     let hosts = vec!["127.0.0.1"; all.len()].join(",");
     let password = testbed.regions()[0].postgres.password().to_owned();
-    let dsn = format!("host={hosts} port={ports} user=dedup_caller password={password} dbname=dedup target_session_attrs=read-write connect_timeout=2");
+    let dsn = format!(
+        "host={hosts} port={ports} user=dedup_caller password={password} dbname=dedup target_session_attrs=read-write connect_timeout=2"
+    );
     let callers = sql::Callers::new(dsn, testbed.regions()[0].name.clone());
-    let world = Arc::new(World::new(net.clone(), fault.mix(), homes, topics.clone(), plan.seed, callers));
-    let rig = Rig::new(testbed, Arc::clone(&recorder), plan.dedup.clone(), scratch, fronts, topics);
+    let world = Arc::new(World::new(net.clone(), fault.mix(), homes, topics, plan.seed, callers));
+    let rig = Rig::new(testbed, Arc::clone(&recorder), plan.dedup.clone(), scratch, fronts);
 
     let workers: Vec<_> = (0..plan.workers).map(|me| tokio::spawn(worker(Arc::clone(&world), me))).collect();
     let extra = tokio::spawn(extra_callers(fault, Arc::clone(&world)));
@@ -222,7 +230,9 @@ async fn extra_callers(fault: Fault, world: Arc<World>) {
         match fault.name {
             "hang-up" => {
                 let questions: Vec<(Question, Duration, usize)> = (0..40)
-                    .map(|_| (world.question(&mut rng, true, "h"), Duration::from_micros(rng.random_range(0..6000)), rng.random_range(0..8)))
+                    .map(|_| {
+                        (world.question(&mut rng, true, "h"), Duration::from_micros(rng.random_range(0..6000)), rng.random_range(0..8))
+                    })
                     .collect();
                 let asked = questions.iter().map(|(q, after, node)| world.net.ask_and_hang_up(1000, *node, q, *after));
                 futures_util::future::join_all(asked).await;
@@ -231,7 +241,13 @@ async fn extra_callers(fault: Fault, world: Arc<World>) {
             }
             "hot-key" | "overload" => {
                 // Checks by the hundred, claims so many that an order of them can still be searched for.
-                let (n, claim) = if fault.name == "overload" { (400, false) } else if round % 3 == 0 { (100, true) } else { (500, false) };
+                let (n, claim) = if fault.name == "overload" {
+                    (400, false)
+                } else if round % 3 == 0 {
+                    (100, true)
+                } else {
+                    (500, false)
+                };
                 let key = format!("{}:hot-{round}", world.homes[0]);
                 let topic = world.topics[0].clone();
                 let questions: Vec<Question> = (0..n)

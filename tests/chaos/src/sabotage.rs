@@ -27,7 +27,11 @@ pub const SABOTAGES: &[Sabotage] = &[
         what: "an insert that changed zero rows is taken for a grant",
         fault: "none",
         edits: &[
-            ("decide_one", "CONTINUE WHEN NOT FOUND;   -- somebody", "IF NOT FOUND THEN f.fence := p_fence | nextval('dedup.fence_counter'); END IF; -- somebody"),
+            (
+                "decide_one",
+                "CONTINUE WHEN NOT FOUND;   -- somebody",
+                "IF NOT FOUND THEN f.fence := p_fence | nextval('dedup.fence_counter'); END IF; -- somebody",
+            ),
             (
                 "decide_rows",
                 "facts := facts || coalesce(v_new, '{}');",
@@ -64,7 +68,11 @@ pub const SABOTAGES: &[Sabotage] = &[
         name: "short-memory",
         what: "records are forgotten after half a second",
         fault: "none",
-        edits: &[("judge_v1", "THEN greatest(expires, ends) ELSE expires END THEN 1", "THEN greatest(expires, ends) ELSE least(expires, ends + 500) END THEN 1")],
+        edits: &[(
+            "judge_v1",
+            "THEN greatest(expires, ends) ELSE expires END THEN 1",
+            "THEN greatest(expires, ends) ELSE least(expires, ends + 500) END THEN 1",
+        )],
     },
     Sabotage {
         name: "early-takeover",
@@ -84,7 +92,12 @@ pub const SABOTAGES: &[Sabotage] = &[
     Sabotage { name: "caches-in-progress", what: "open claims are cached", fault: "none", edits: &[] },
     Sabotage { name: "back-fill-after-forget", what: "what was forgotten is still believed in caches", fault: "none", edits: &[] },
     Sabotage { name: "warnings-ignored", what: "a success with a warning counts", fault: "cancel-sync", edits: &[] },
-    Sabotage { name: "cancel-on-timeout", what: "calls that take too long are cancelled, and then believed", fault: "cancel-sync", edits: &[] },
+    Sabotage {
+        name: "cancel-on-timeout",
+        what: "calls that take too long are cancelled, and then believed",
+        fault: "cancel-sync",
+        edits: &[],
+    },
     Sabotage {
         name: "unconfirmed-answers",
         what: "a primary answers without its standbys' word",
@@ -95,7 +108,11 @@ pub const SABOTAGES: &[Sabotage] = &[
         name: "held-key-stalls",
         what: "a held key is waited for with its whole batch",
         fault: "caller-tx",
-        edits: &[("decide_rows", "EXCEPTION WHEN lock_not_available THEN\n    -- Somebody's", "EXCEPTION WHEN division_by_zero THEN\n    -- Somebody's")],
+        edits: &[(
+            "decide_rows",
+            "EXCEPTION WHEN lock_not_available THEN\n    -- Somebody's",
+            "EXCEPTION WHEN division_by_zero THEN\n    -- Somebody's",
+        )],
     },
 ];
 

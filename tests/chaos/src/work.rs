@@ -313,7 +313,14 @@ async fn batch(world: &World, rng: &mut StdRng, me: u32) {
             _ => world.key("b"),
         };
         world.note(&topic, &key);
-        questions.push(Question { claim: claims, topic: topic.clone(), key, request: world.request(), fp: String::new(), lease_ms: LEASE_LONG_MS });
+        questions.push(Question {
+            claim: claims,
+            topic: topic.clone(),
+            key,
+            request: world.request(),
+            fp: String::new(),
+            lease_ms: LEASE_LONG_MS,
+        });
     }
     let mut node = rng.random_range(0..8);
     let mut told = world.net.ask_many(me, node, &questions).await;

@@ -179,7 +179,16 @@ impl Answer {
     /// An answer of that verdict and nothing else.
     #[must_use]
     pub fn new(verdict: Verdict) -> Self {
-        Self { verdict, replayed: false, fence: String::new(), seen: None, expires: None, lease_end: None, result: String::new(), of_index: None }
+        Self {
+            verdict,
+            replayed: false,
+            fence: String::new(),
+            seen: None,
+            expires: None,
+            lease_end: None,
+            result: String::new(),
+            of_index: None,
+        }
     }
 }
 

@@ -123,7 +123,8 @@ pub fn cut_short(ops: &[Op]) -> Vec<Violation> {
     let mut wrong = Vec::new();
     let forgotten = ops.iter().any(|op| op.call.kind == Kind::Forget && op.maybe());
     for (old, new) in key.grants.values().zip(key.grants.values().skip(1)) {
-        let ended = [Kind::Release, Kind::Complete, Kind::Extend].iter().any(|kind| old.ends_of(*kind).any(|op| op.inv() < new.ret && op.maybe()));
+        let ended =
+            [Kind::Release, Kind::Complete, Kind::Extend].iter().any(|kind| old.ends_of(*kind).any(|op| op.inv() < new.ret && op.maybe()));
         let Some(first) = old.firsts.iter().min_by_key(|op| op.ret).filter(|_| !ended && !forgotten && !old.check) else { continue };
         let lease = u64::try_from(first.call.lease_ms).unwrap_or(0) * 1_000_000;
         if !new.firsts.is_empty() && new.ret + TOLERANCE_NS < old.inv + lease {
@@ -192,14 +193,19 @@ impl<'a> Key<'a> {
             let may_own = self.unknowns.iter().filter(|op| op.inv() < first.ret).count();
             owners += 1;
             if may_own < owners {
-                self.fail("I2", format!("an answer names the fence {fence}, which nobody was granted and no unknown call can own"), &[first]);
+                self.fail(
+                    "I2",
+                    format!("an answer names the fence {fence}, which nobody was granted and no unknown call can own"),
+                    &[first],
+                );
                 continue;
             }
             let seen = tellers.iter().filter(|op| is_question(op)).find_map(|op| op.answer().and_then(|a| a.seen));
             let expires = tellers.iter().find_map(|op| op.answer().and_then(|a| a.expires));
             let leases = tellers.iter().filter_map(|op| op.answer().and_then(|a| a.lease_end).map(|end| (op.inv(), op.ret, end))).collect();
             let check = tellers.iter().any(|op| op.answer().is_some_and(|a| a.verdict == Verdict::Duplicate));
-            self.grants.insert(fence, Grant { fence, firsts: Vec::new(), inv: 0, ret: first.ret, check, seen, expires, leases, ends: Vec::new() });
+            self.grants
+                .insert(fence, Grant { fence, firsts: Vec::new(), inv: 0, ret: first.ret, check, seen, expires, leases, ends: Vec::new() });
         }
     }
 
@@ -250,7 +256,11 @@ impl<'a> Key<'a> {
             }
             let fresh: Vec<u64> = grant.firsts.iter().filter(|op| op.answer().is_some_and(|a| !a.replayed)).map(|op| op.call.op).collect();
             if fresh.len() > 1 {
-                wrong.push(Violation { invariant: "I7", what: format!("{} was granted as new {} times", grant.fence, fresh.len()), ops: fresh });
+                wrong.push(Violation {
+                    invariant: "I7",
+                    what: format!("{} was granted as new {} times", grant.fence, fresh.len()),
+                    ops: fresh,
+                });
             }
             if grant.firsts.iter().any(|op| op.answer().is_some_and(|a| a.seen != grant.seen)) {
                 let ops = grant.firsts.iter().map(|op| op.call.op).collect();
@@ -269,7 +279,11 @@ impl<'a> Key<'a> {
                 && higher.ret < grant.inv
             {
                 let ops = higher.firsts.iter().chain(&grant.firsts).map(|op| op.call.op).collect();
-                wrong.push(Violation { invariant: "I4", what: format!("{} was granted after the higher {}", grant.fence, higher.fence), ops });
+                wrong.push(Violation {
+                    invariant: "I4",
+                    what: format!("{} was granted after the higher {}", grant.fence, higher.fence),
+                    ops,
+                });
             }
             if earliest.is_none_or(|e| grant.ret < e.ret) {
                 earliest = Some(grant);
@@ -284,7 +298,9 @@ impl<'a> Key<'a> {
         for op in self.ops.iter().filter(|op| is_question(op) && !op.call.request.is_empty()) {
             let Some(answer) = op.answer() else { continue };
             for grant in self.grants.values() {
-                let Some(own) = grant.firsts.iter().copied().find(|f| f.call.request == op.call.request && f.ret < op.inv()) else { continue };
+                let Some(own) = grant.firsts.iter().copied().find(|f| f.call.request == op.call.request && f.ret < op.inv()) else {
+                    continue;
+                };
                 let over = self.may_be_forgotten(grant, op.ret)
                     || [Kind::Release, Kind::Complete].iter().any(|kind| !grant.check && grant.may_have_ended(*kind, op.ret))
                     || self.grants.values().any(|g| g.fence > grant.fence && g.inv < op.ret)
@@ -300,7 +316,11 @@ impl<'a> Key<'a> {
                     });
                 }
                 if answer.fence == grant.fence && answer.verdict == Verdict::InProgress {
-                    wrong.push(Violation { invariant: "I7", what: "the service took the owner for somebody else".into(), ops: vec![op.call.op] });
+                    wrong.push(Violation {
+                        invariant: "I7",
+                        what: "the service took the owner for somebody else".into(),
+                        ops: vec![op.call.op],
+                    });
                 }
             }
         }
@@ -321,7 +341,8 @@ impl<'a> Key<'a> {
                 if !self.grants.values().any(somebody) && !self.unknowns.iter().any(|u| u.inv() < op.ret) {
                     wrong.push(broken("I2", format!("{:?} although nobody had claimed the key", answer.verdict), &[op]));
                 } else if answer.verdict == Verdict::Mismatch {
-                    let other = |o: &&Op| is_question(o) && o.maybe() && o.inv() < op.ret && !o.call.fp.is_empty() && o.call.fp != op.call.fp;
+                    let other =
+                        |o: &&Op| is_question(o) && o.maybe() && o.inv() < op.ret && !o.call.fp.is_empty() && o.call.fp != op.call.fp;
                     if op.call.fp.is_empty() || !self.ops.iter().any(|o| other(&o)) {
                         wrong.push(broken("I7", "a mismatch although nobody gave another fingerprint", &[op]));
                     }
@@ -369,7 +390,8 @@ impl<'a> Key<'a> {
         let mut wrong: Vec<Violation> = Vec::new();
         for grant in self.grants.values() {
             let newer = |by: u64| self.grants.values().find(|g| g.fence > grant.fence && g.ret < by);
-            let completed: Vec<&Op> = grant.ends_of(Kind::Complete).filter(|op| op.answer().is_some_and(|a| is_done(Kind::Complete, a))).collect();
+            let completed: Vec<&Op> =
+                grant.ends_of(Kind::Complete).filter(|op| op.answer().is_some_and(|a| is_done(Kind::Complete, a))).collect();
             let fresh: Vec<&Op> = completed.iter().copied().filter(|op| op.answer().is_some_and(|a| !a.replayed)).collect();
             if fresh.len() > 1 {
                 wrong.push(broken("I5", format!("{} was completed {} times", grant.fence, fresh.len()), &fresh));
@@ -382,7 +404,11 @@ impl<'a> Key<'a> {
                 let done = is_done(op.call.kind, answer);
                 if let Some(newer) = newer(op.inv()).filter(|_| done) {
                     let shown: Vec<&Op> = newer.firsts.iter().copied().chain([*op]).collect();
-                    wrong.push(broken("I5", format!("{:?} of {} although {} owned the key", answer.verdict, grant.fence, newer.fence), &shown));
+                    wrong.push(broken(
+                        "I5",
+                        format!("{:?} of {} although {} owned the key", answer.verdict, grant.fence, newer.fence),
+                        &shown,
+                    ));
                 }
                 let before = |kind| grant.ended(kind).filter(|end| end.ret < op.inv());
                 if let Some(end) = before(Kind::Complete).filter(|_| done && op.call.kind != Kind::Complete) {

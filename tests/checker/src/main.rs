@@ -10,7 +10,9 @@ use dedup_checker::{Histories, Limits, check, read_history};
 fn main() -> ExitCode {
     let files: Vec<String> = std::env::args().skip(1).collect();
     if files.is_empty() || files.iter().any(|f| f.starts_with('-')) {
-        eprintln!("usage: dedup-check HISTORY.jsonl…\n\nexit code: 0 all promises kept · 1 one was broken · 2 not decided, or a file cannot be read");
+        eprintln!(
+            "usage: dedup-check HISTORY.jsonl…\n\nexit code: 0 all promises kept · 1 one was broken · 2 not decided, or a file cannot be read"
+        );
         return ExitCode::from(2);
     }
     let mut worst = 0;
@@ -46,5 +48,11 @@ fn judge(file: &str) -> Result<u8, String> {
     if let Some(shown) = &outcome.shown {
         println!("{shown}");
     }
-    Ok(if outcome.bad_keys > 0 { 1 } else if outcome.passes() { 0 } else { 2 })
+    Ok(if outcome.bad_keys > 0 {
+        1
+    } else if outcome.passes() {
+        0
+    } else {
+        2
+    })
 }

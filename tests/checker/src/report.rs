@@ -35,8 +35,10 @@ fn shrink(ops: &[Op], invariant: &str) -> Vec<Op> {
             Out::No(_) => true,
             Out::Unknown(_) => false,
             Out::Ok(a) => {
-                matches!(a.verdict, Verdict::InProgress | Verdict::Duplicate | Verdict::Mismatch | Verdict::LeaseLost | Verdict::AlreadyCompleted)
-                    || kept[i].call.kind == Kind::Read
+                matches!(
+                    a.verdict,
+                    Verdict::InProgress | Verdict::Duplicate | Verdict::Mismatch | Verdict::LeaseLost | Verdict::AlreadyCompleted
+                ) || kept[i].call.kind == Kind::Read
             }
         };
         let mut without = kept.clone();

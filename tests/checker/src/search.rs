@@ -43,7 +43,8 @@ struct Step<'a> {
 /// Searches within `budget`.
 #[must_use]
 pub fn key_order(ops: &[Op], budget: Duration) -> Found {
-    let mut fences: Vec<&str> = ops.iter().flat_map(|op| [op.answer().map_or("", |a| &a.fence), &op.call.token]).filter(|f| !f.is_empty()).collect();
+    let mut fences: Vec<&str> =
+        ops.iter().flat_map(|op| [op.answer().map_or("", |a| &a.fence), &op.call.token]).filter(|f| !f.is_empty()).collect();
     fences.sort_unstable();
     fences.dedup();
     let fence = |text: &str| fences.binary_search(&text).ok().and_then(|i| u16::try_from(i).ok());
@@ -149,9 +150,8 @@ fn after(step: &Step<'_>, state: State) -> Vec<State> {
             next
         }
         (Kind::Complete, answer) => match (answer.map(|a| a.verdict), state) {
-            (None | Some(Verdict::Completed), State::Held { fence, request, expires, .. })
-                if same(fence, step.token) && answer.is_none_or(|a| !a.replayed) =>
-            {
+            (None | Some(Verdict::Completed), State::Held { fence, request, expires, .. }) if same(fence, step.token) => {
+                // (Said to be a repetition where the service itself had to ask twice.)
                 vec![State::Done { fence: step.token, request, result: step.result, check: false, expires }]
             }
             (Some(Verdict::Completed), State::Done { fence, result, check: false, .. })
@@ -164,10 +164,12 @@ fn after(step: &Step<'_>, state: State) -> Vec<State> {
             _ => Vec::new(),
         },
         (Kind::Release, answer) => match (answer.map(|a| a.verdict), state) {
-            (None | Some(Verdict::Released), State::Held { fence, .. }) if same(fence, step.token) && answer.is_none_or(|a| !a.replayed) => {
+            (None | Some(Verdict::Released), State::Held { fence, .. }) if same(fence, step.token) => {
                 vec![State::Released { fence: step.token }]
             }
-            (Some(Verdict::Released), State::Released { fence }) if same(fence, step.token) && answer.is_some_and(|a| a.replayed) => vec![state],
+            (Some(Verdict::Released), State::Released { fence }) if same(fence, step.token) && answer.is_some_and(|a| a.replayed) => {
+                vec![state]
+            }
             (Some(Verdict::LeaseLost), _) if !owns(state, step.token, false) => vec![state],
             _ => Vec::new(),
         },
@@ -206,18 +208,24 @@ fn told(step: &Step<'_>, answer: &Answer, state: State) -> Vec<State> {
     let named = |fence| step.fence.is_none() || same(fence, step.fence);
     match answer.verdict {
         Verdict::First if answer.replayed => match state {
-            State::Held { fence, request, expires, .. } if same(fence, step.fence) && request == step.request && step.op.call.kind == Kind::Claim => {
+            State::Held { fence, request, expires, .. }
+                if same(fence, step.fence) && request == step.request && step.op.call.kind == Kind::Claim =>
+            {
                 vec![State::Held { fence: step.fence, request, lease_end: answer.lease_end, expires: answer.expires.or(expires) }]
             }
             State::Done { fence, request, check: true, expires, result } if same(fence, step.fence) && request == step.request => {
                 vec![State::Done { fence: step.fence, request, check: true, expires: answer.expires.or(expires), result }]
             }
+            // The service itself asked again after a first attempt that got no reply: granted and repeated in one call.
+            _ if is_over(state, answer.seen) && rises(state, step.fence) => vec![granted(step, Some(answer))],
             _ => Vec::new(),
         },
         Verdict::First if is_over(state, answer.seen) && rises(state, step.fence) => vec![granted(step, Some(answer))],
         Verdict::Duplicate => match state {
             State::Done { fence, request, result, check, expires }
-                if named(fence) && (check || answer.result.is_empty() || result == step.result) && !(check && request == step.request && request != 0 && step.op.call.kind == Kind::Check) =>
+                if named(fence)
+                    && (check || answer.result.is_empty() || result == step.result)
+                    && !(check && request == step.request && request != 0 && step.op.call.kind == Kind::Check) =>
             {
                 vec![State::Done { fence: fence.or(step.fence), request, result, check, expires: expires.or(answer.expires) }]
             }
@@ -250,7 +258,9 @@ fn rises(state: State, new: Option<u16>) -> bool {
 
 fn read(step: &Step<'_>, answer: &Answer, state: State) -> Vec<State> {
     let fits = match (answer.verdict, state) {
-        (Verdict::Absent, _) => matches!(state, State::Absent) || matches!(state, State::Done { .. } | State::Released { .. }) && is_over(state, answer.seen),
+        (Verdict::Absent, _) => {
+            matches!(state, State::Absent) || matches!(state, State::Done { .. } | State::Released { .. }) && is_over(state, answer.seen)
+        }
         (Verdict::InProgress, State::Held { fence, .. })
         | (Verdict::Duplicate, State::Done { fence, .. })
         | (Verdict::Released, State::Released { fence }) => same(fence, step.fence),

@@ -104,10 +104,22 @@ const BAD: &[(&str, &str, &str)] = &[
     ("I1", "a first during a lease", "{g}\nclaim r2 20 30 first fence=f2 seen=500 lease=1500 exp=90500"),
     ("I1", "one fence for two requests", "{g}\nclaim r2 20 30 first fence=f1 seen=0 lease=1000 exp=90000"),
     ("I1", "a first a millisecond before the lease ended", "{g}\nclaim r2 20 30 first fence=f2 seen=999 lease=1999 exp=90999"),
-    ("I1", "a take-over in spite of an extension", "{g}\nextend f1 20 30 extended lease=2000\nclaim r2 40 50 first fence=f2 seen=1500 lease=2500 exp=91500"),
-    ("I1", "a release asked for only afterwards", "{g}\nclaim r2 20 30 first fence=f2 seen=20 lease=1020 exp=90020\nrelease f1 40 50 released"),
+    (
+        "I1",
+        "a take-over in spite of an extension",
+        "{g}\nextend f1 20 30 extended lease=2000\nclaim r2 40 50 first fence=f2 seen=1500 lease=2500 exp=91500",
+    ),
+    (
+        "I1",
+        "a release asked for only afterwards",
+        "{g}\nclaim r2 20 30 first fence=f2 seen=20 lease=1020 exp=90020\nrelease f1 40 50 released",
+    ),
     ("I1", "a release that was refused", "{g}\nrelease f1 15 18 no\nclaim r2 20 30 first fence=f2 seen=20 lease=1020 exp=90020"),
-    ("I1", "a take-over after a renewed lease", "{g}\nclaim r1 20 30 again fence=f1 seen=0 lease=3000 exp=90000\nclaim r2 40 50 first fence=f2 seen=2000 lease=3000 exp=92000"),
+    (
+        "I1",
+        "a take-over after a renewed lease",
+        "{g}\nclaim r1 20 30 again fence=f1 seen=0 lease=3000 exp=90000\nclaim r2 40 50 first fence=f2 seen=2000 lease=3000 exp=92000",
+    ),
     // I2: no phantom
     ("I2", "a duplicate of nobody", "check r1 0 10 dup fence=f1"),
     ("I2", "in progress, of a claim that failed", "claim r1 0 10 no\nclaim r2 20 30 busy fence=f1"),
@@ -122,15 +134,39 @@ const BAD: &[(&str, &str, &str)] = &[
     ("I3", "an acknowledged claim is gone", "{g}\nread - 100 110 absent seen=100"),
     ("I3", "an acknowledged completion is gone", "{d}\nread - 100 110 busy fence=f1 seen=100"),
     ("I3", "an acknowledged release is gone", "{g}\nrelease f1 20 30 released\nread - 100 110 busy fence=f1 seen=100"),
-    ("I3", "an older owner is back", "{g}\nrelease f1 20 30 released\nclaim r2 40 50 first fence=f2 seen=40 lease=1040 exp=90040\nread - 100 110 busy fence=f1 seen=100"),
+    (
+        "I3",
+        "an older owner is back",
+        "{g}\nrelease f1 20 30 released\nclaim r2 40 50 first fence=f2 seen=40 lease=1040 exp=90040\nread - 100 110 busy fence=f1 seen=100",
+    ),
     // I4: fences rise
-    ("I4", "a lower fence after a higher one", "claim r1 0 10 first fence=f5 seen=0 lease=1000 exp=90000\nrelease f5 20 30 released\nclaim r2 40 50 first fence=f3 seen=40 lease=1040 exp=90040"),
-    ("I4", "a lower fence after a lapse", "claim r1 0 10 first fence=f5 seen=0 lease=1000 exp=90000\nclaim r2 2000 2010 first fence=f4 seen=2000 lease=3000 exp=92000"),
-    ("I4", "a lower fence after a forget", "check r1 0 10 first fence=f9 seen=0 exp=90000\nforget - 20 30 forgotten\ncheck r2 40 50 first fence=f1 seen=40 exp=90040"),
+    (
+        "I4",
+        "a lower fence after a higher one",
+        "claim r1 0 10 first fence=f5 seen=0 lease=1000 exp=90000\nrelease f5 20 30 released\nclaim r2 40 50 first fence=f3 seen=40 lease=1040 exp=90040",
+    ),
+    (
+        "I4",
+        "a lower fence after a lapse",
+        "claim r1 0 10 first fence=f5 seen=0 lease=1000 exp=90000\nclaim r2 2000 2010 first fence=f4 seen=2000 lease=3000 exp=92000",
+    ),
+    (
+        "I4",
+        "a lower fence after a forget",
+        "check r1 0 10 first fence=f9 seen=0 exp=90000\nforget - 20 30 forgotten\ncheck r2 40 50 first fence=f1 seen=40 exp=90040",
+    ),
     // I5: fenced end
     ("I5", "two completions", "{d}\ncomplete f1 40 50 done res=b"),
-    ("I5", "a completion by the old owner", "{g}\nclaim r2 2000 2010 first fence=f2 seen=2000 lease=3000 exp=92000\ncomplete f1 2020 2030 done res=a"),
-    ("I5", "a release by the old owner", "{g}\nclaim r2 2000 2010 first fence=f2 seen=2000 lease=3000 exp=92000\nrelease f1 2020 2030 released"),
+    (
+        "I5",
+        "a completion by the old owner",
+        "{g}\nclaim r2 2000 2010 first fence=f2 seen=2000 lease=3000 exp=92000\ncomplete f1 2020 2030 done res=a",
+    ),
+    (
+        "I5",
+        "a release by the old owner",
+        "{g}\nclaim r2 2000 2010 first fence=f2 seen=2000 lease=3000 exp=92000\nrelease f1 2020 2030 released",
+    ),
     ("I5", "an extension after the completion", "{d}\nextend f1 40 50 extended lease=3000"),
     ("I5", "a release after the completion", "{d}\nrelease f1 40 50 released"),
     ("I5", "a completion after the release", "{g}\nrelease f1 20 30 released\ncomplete f1 40 50 done res=a"),
@@ -142,7 +178,11 @@ const BAD: &[(&str, &str, &str)] = &[
     ("I6", "in progress after the release", "{g}\nrelease f1 20 30 released\nclaim r2 40 50 busy fence=f1"),
     ("I6", "in progress after the completion", "{d}\nclaim r2 40 50 busy fence=f1"),
     ("I6", "a duplicate after the forget", "{d}\nforget - 40 50 forgotten\nclaim r2 60 70 dup fence=f1 res=a"),
-    ("I6", "the old owner after the new one was known", "{g}\nclaim r2 2000 2010 first fence=f2 seen=2000 lease=3000 exp=92000\nclaim r3 2020 2030 busy fence=f1"),
+    (
+        "I6",
+        "the old owner after the new one was known",
+        "{g}\nclaim r2 2000 2010 first fence=f2 seen=2000 lease=3000 exp=92000\nclaim r3 2020 2030 busy fence=f1",
+    ),
     // I7: stable retry
     ("I7", "the owner is taken for somebody else", "{g}\nclaim r1 20 30 busy fence=f1"),
     ("I7", "a check's repetition is called a duplicate", "check r1 0 10 first fence=f1 seen=0 exp=90000\ncheck r1 20 30 dup fence=f1"),
@@ -151,29 +191,76 @@ const BAD: &[(&str, &str, &str)] = &[
     ("I7", "another payload is called a duplicate", "check r1 0 10 first fence=f1 seen=0 exp=90000 fp=a\ncheck r2 20 30 dup fence=f1 fp=b"),
     ("I7", "a mismatch of equal payloads", "check r1 0 10 first fence=f1 seen=0 exp=90000 fp=a\ncheck r2 20 30 mismatch fp=a"),
     // I8: batches
-    ("I8", "two firsts in a batch", "check r1 0 10 first fence=f1 seen=0 exp=90000 batch=1.0\ncheck r2 0 10 first fence=f2 seen=0 exp=90000 batch=1.4"),
+    (
+        "I8",
+        "two firsts in a batch",
+        "check r1 0 10 first fence=f1 seen=0 exp=90000 batch=1.0\ncheck r2 0 10 first fence=f2 seen=0 exp=90000 batch=1.4",
+    ),
     ("I8", "not the lowest", "check r1 0 10 dup fence=f1 batch=1.2 of=5\ncheck r2 0 10 first fence=f1 seen=0 exp=90000 batch=1.5"),
-    ("I8", "a duplicate of the wrong item", "check r1 0 10 first fence=f1 seen=0 exp=90000 batch=1.2\ncheck r2 0 10 dup fence=f1 batch=1.5 of=1"),
+    (
+        "I8",
+        "a duplicate of the wrong item",
+        "check r1 0 10 first fence=f1 seen=0 exp=90000 batch=1.2\ncheck r2 0 10 dup fence=f1 batch=1.5 of=1",
+    ),
     // I9: memory
-    ("I9", "a check forgotten within its window", "check r1 0 10 first fence=f1 seen=0 exp=90000\ncheck r2 500 510 first fence=f2 seen=500 exp=90500"),
+    (
+        "I9",
+        "a check forgotten within its window",
+        "check r1 0 10 first fence=f1 seen=0 exp=90000\ncheck r2 500 510 first fence=f2 seen=500 exp=90500",
+    ),
     ("I9", "a completed claim given again", "{d}\nclaim r2 2000 2010 first fence=f2 seen=2000 lease=3000 exp=92000"),
-    ("I9", "a window that ended a millisecond early", "check r1 0 10 first fence=f1 seen=0 exp=90000\ncheck r2 500 510 first fence=f2 seen=89999 exp=99999"),
+    (
+        "I9",
+        "a window that ended a millisecond early",
+        "check r1 0 10 first fence=f1 seen=0 exp=90000\ncheck r2 500 510 first fence=f2 seen=89999 exp=99999",
+    ),
     // Only an order of the calls shows it
-    ("order", "two unknown releases cannot free a key three times", "{g}\nrelease f1 20 30 unknown\nclaim r2 40 50 first fence=f2 seen=40 lease=1040 exp=90040\nclaim r3 60 70 busy fence=f2\nclaim r1 80 90 again fence=f1 seen=0 lease=1000 exp=90000"),
-    ("order", "a completion between a take-over and its own refusal", "{g}\ncomplete f1 1000 2000 done res=a\nclaim r2 1000 2000 first fence=f2 seen=1500 lease=2500 exp=91500\nclaim r3 1000 2000 dup fence=f1 res=a\nclaim r4 2100 2110 busy fence=f2"),
+    (
+        "order",
+        "two unknown releases cannot free a key three times",
+        "{g}\nrelease f1 20 30 unknown\nclaim r2 40 50 first fence=f2 seen=40 lease=1040 exp=90040\nclaim r3 60 70 busy fence=f2\nclaim r1 80 90 again fence=f1 seen=0 lease=1000 exp=90000",
+    ),
+    (
+        "order",
+        "a completion between a take-over and its own refusal",
+        "{g}\ncomplete f1 1000 2000 done res=a\nclaim r2 1000 2000 first fence=f2 seen=1500 lease=2500 exp=91500\nclaim r3 1000 2000 dup fence=f1 res=a\nclaim r4 2100 2110 busy fence=f2",
+    ),
     ("order", "released and completed at once", "{g}\nrelease f1 20 100 released\ncomplete f1 20 100 done res=a"),
-    ("order", "a renewal that a take-over overlooked", "{g}\nclaim r2 1000 1100 first fence=f2 seen=1000 lease=2000 exp=91000\nclaim r1 1000 1100 again fence=f1 seen=0 lease=2050 exp=90000\nclaim r3 1120 1130 busy fence=f2"),
+    (
+        "order",
+        "a renewal that a take-over overlooked",
+        "{g}\nclaim r2 1000 1100 first fence=f2 seen=1000 lease=2000 exp=91000\nclaim r1 1000 1100 again fence=f1 seen=0 lease=2050 exp=90000\nclaim r3 1120 1130 busy fence=f2",
+    ),
 ];
 
 /// (why it is right, history)
 const GOOD: &[(&str, &str)] = &[
-    ("a take-over after the lapse", "{g}\nclaim r2 2000 2010 first fence=f2 seen=2000 lease=3000 exp=92000\ncomplete f1 2020 2030 lost res=a\ncomplete f2 2040 2050 done res=b\nclaim r3 2060 2070 dup fence=f2 res=b"),
+    (
+        "a take-over after the lapse",
+        "{g}\nclaim r2 2000 2010 first fence=f2 seen=2000 lease=3000 exp=92000\ncomplete f1 2020 2030 lost res=a\ncomplete f2 2040 2050 done res=b\nclaim r3 2060 2070 dup fence=f2 res=b",
+    ),
     ("the lease lapsed and nobody took over", "{g}\ncomplete f1 5000 5010 done res=a"),
-    ("a lost reply, settled by the same request", "claim r1 0 10 unknown\nclaim r2 20 30 busy fence=f1\nclaim r1 40 50 again fence=f1 seen=5 lease=1005 exp=90005"),
+    (
+        "a lost reply, settled by the same request",
+        "claim r1 0 10 unknown\nclaim r2 20 30 busy fence=f1\nclaim r1 40 50 again fence=f1 seen=5 lease=1005 exp=90005",
+    ),
+    (
+        "a lost reply that the service settled by itself",
+        "claim r1 0 10 again fence=f1 seen=5 lease=1005 exp=90005\ncomplete f1 20 30 done res=a",
+    ),
     ("an unknown call that never happened", "claim r1 0 10 unknown\nclaim r2 20 30 first fence=f2 seen=20 lease=1020 exp=90020"),
-    ("an unknown call that happens late", "claim r1 0 10 unknown\nclaim r2 20 30 first fence=f1 seen=20 lease=1020 exp=90020\nrelease f1 40 50 released\nclaim r3 60 70 busy fence=f2"),
-    ("an unknown completion that counted", "{g}\ncomplete f1 20 30 unknown res=a\nclaim r2 40 50 dup fence=f1 res=a\ncomplete f1 60 70 done-again res=a"),
-    ("an unknown release that counted", "{g}\nrelease f1 20 30 unknown\nclaim r2 40 50 first fence=f2 seen=40 lease=1040 exp=90040\nrelease f1 60 70 lost"),
+    (
+        "an unknown call that happens late",
+        "claim r1 0 10 unknown\nclaim r2 20 30 first fence=f1 seen=20 lease=1020 exp=90020\nrelease f1 40 50 released\nclaim r3 60 70 busy fence=f2",
+    ),
+    (
+        "an unknown completion that counted",
+        "{g}\ncomplete f1 20 30 unknown res=a\nclaim r2 40 50 dup fence=f1 res=a\ncomplete f1 60 70 done-again res=a",
+    ),
+    (
+        "an unknown release that counted",
+        "{g}\nrelease f1 20 30 unknown\nclaim r2 40 50 first fence=f2 seen=40 lease=1040 exp=90040\nrelease f1 60 70 lost",
+    ),
     ("overlapping questions, one first", "claim r1 0 100 busy fence=f2\nclaim r2 0 90 first fence=f2 seen=50 lease=1050 exp=90050"),
     ("a release repeated", "{g}\nrelease f1 20 30 released\nrelease f1 40 50 released-again\nread - 100 110 released fence=f1 seen=100"),
     ("a new window", "check r1 0 10 first fence=f1 seen=0 exp=1000\ncheck r2 1100 1110 first fence=f2 seen=1000 exp=2000"),
@@ -183,7 +270,10 @@ const GOOD: &[(&str, &str)] = &[
     ("another payload is a mismatch", "check r1 0 10 first fence=f1 seen=0 exp=90000 fp=a\ncheck r2 20 30 mismatch fp=b"),
     ("completed before with another result", "{d}\ncomplete f1 40 50 already res=b"),
     ("a renewed lease", "{g}\nclaim r1 1500 1510 again fence=f1 seen=0 lease=2500 exp=90000\nclaim r2 1600 1610 busy fence=f1 lease=2500"),
-    ("a refused call changed nothing", "claim r1 0 10 no\nclaim r1 20 30 first fence=f1 seen=20 lease=1020 exp=90020\nread - 100 110 busy fence=f1 seen=100"),
+    (
+        "a refused call changed nothing",
+        "claim r1 0 10 no\nclaim r1 20 30 first fence=f1 seen=20 lease=1020 exp=90020\nread - 100 110 busy fence=f1 seen=100",
+    ),
 ];
 
 fn full(text: &str) -> String {
@@ -230,7 +320,8 @@ fn the_search_agrees_on_first_and_end() {
 /// Where nobody moves a clock, a lease lasts as long by the recorder's clock as by the home's.
 #[test]
 fn a_lease_that_only_a_wrong_clock_ended_is_caught() {
-    let text = "claim r1 0 10 first fence=f1 seen=0 lease=1000 exp=90000\nclaim r2 20 300000000 first fence=f2 seen=1000 lease=2000 exp=91000";
+    let text =
+        "claim r1 0 10 first fence=f1 seen=0 lease=1000 exp=90000\nclaim r2 20 300000000 first fence=f2 seen=1000 lease=2000 exp=91000";
     for (steady, broken) in [(false, 0), (true, 1)] {
         let mut all = judge(text);
         all.steady = steady;

@@ -11,11 +11,13 @@ use crate::output::say;
 
 /// What `dedup raise-epoch` takes.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Needed after a restore that makes no new timeline: from a dump, or from a copy of the data folder. A promotion and a
+#[command(
+    after_help = "Needed after a restore that makes no new timeline: from a dump, or from a copy of the data folder. A promotion and a
 point-in-time recovery make a new timeline, which fences carry by themselves.
 
 Environment:
-  DEDUP_OWNER_PASSWORD  password of --owner")]
+  DEDUP_OWNER_PASSWORD  password of --owner"
+)]
 pub struct RaiseEpochArgs {
     #[command(flatten)]
     config: ConfigArgs,

@@ -371,15 +371,23 @@ async fn call<W: Work>(home: &Arc<Home>, entries: Vec<Entry<W>>, held_lane: bool
     let warnings = home.lines.warnings();
     let who = home.identity();
     let called = match &who {
-        Some(who) => tokio::time::timeout(time + CALL_GRACE, sabotaged(&line, W::call(line.client(), &who.identity, home.clock.not_after_ms(time), &asks)))
-            .await
-            .unwrap_or_else(|_| Err(CallError::Unknown("no reply in time".into()))),
+        Some(who) => tokio::time::timeout(
+            time + CALL_GRACE,
+            sabotaged(&line, W::call(line.client(), &who.identity, home.clock.not_after_ms(time), &asks)),
+        )
+        .await
+        .unwrap_or_else(|_| Err(CallError::Unknown("no reply in time".into()))),
         None => Err(CallError::NotSent("the home is not known yet".into())),
     };
     let called = match called {
-        Ok(_) if home.lines.warnings() != warnings && !sabotage::is("warnings-ignored") && !sabotage::is("cancel-on-timeout") => Err(CallError::Unknown("the server warned during the commit".into())),
+        Ok(_) if home.lines.warnings() != warnings && !sabotage::is("warnings-ignored") && !sabotage::is("cancel-on-timeout") => {
+            Err(CallError::Unknown("the server warned during the commit".into()))
+        }
         other => other,
     };
+    if home.lines.warnings() != warnings && called.is_err() {
+        home.doubt(line.client()).await;
+    }
     home.lines.done(&line, called.is_ok());
     drop(line);
     match called {

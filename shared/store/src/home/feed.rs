@@ -12,10 +12,11 @@ use uuid::Uuid;
 use super::{Home, Known, Learnt};
 use crate::hot::HotTier;
 use crate::local::LocalTier;
-use crate::sabotage;
 use crate::postgres::{
-    Feed, Identity, Pulse, call_feed_gone, call_feed_seen, call_forgets, call_heartbeat, call_hello, call_pulse, call_topics, check_home, open_feed,
+    Feed, Identity, Pulse, call_feed_gone, call_feed_seen, call_forgets, call_heartbeat, call_hello, call_pulse, call_topics, check_home,
+    open_feed,
 };
+use crate::sabotage;
 
 const PULSE: Duration = Duration::from_secs(1);
 const PULSE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -130,7 +131,7 @@ async fn try_follow(home: &Home, caches: &Caches, reader: &Reader, life: &mut Li
         topics_seen = pulse(home, feed, caches, Some(topics_seen)).await?;
         if beat.elapsed() >= PULSE {
             beat = Instant::now();
-            if !within(call_heartbeat(&feed.client)).await? {
+            if !within(call_heartbeat(&feed.client, || feed.warnings())).await? {
                 return Err(UNCONFIRMED.into());
             }
         }
@@ -141,7 +142,7 @@ async fn try_follow(home: &Home, caches: &Caches, reader: &Reader, life: &mut Li
 /// Waits until the primary's standbys stand by it: at once where none are required, some seconds after a promotion.
 async fn until_confirmed(home: &Home, feed: &Feed) -> Result<(), String> {
     let began = Instant::now();
-    while !within(call_heartbeat(&feed.client)).await? {
+    while !within(call_heartbeat(&feed.client, || feed.warnings())).await? {
         // Its answers do not count meanwhile, so callers should hear that at once.
         home.set_down(UNCONFIRMED);
         if began.elapsed() > CONFIRM_TIMEOUT {

@@ -28,7 +28,7 @@ use work::{Decide, End, Work};
 
 use crate::hot::HotTier;
 use crate::local::LocalTier;
-use crate::postgres::{CallError, Identity, Line, Lines, PgTarget, TopicRow, call_lookup, call_topics};
+use crate::postgres::{CallError, Identity, Line, Lines, PgTarget, TopicRow, call_doubt, call_lookup, call_topics};
 use crate::{Answer, Ask, Finish, FinishAnswer, Looked, Refusal, RefusalKind, StoreMetrics};
 
 /// How to reach one home and how much to ask of it.
@@ -283,6 +283,17 @@ impl Home {
         self.topics_loaded.load(Ordering::Acquire)
     }
 
+    /// A commit came back with a warning: a wait for standbys was cancelled, so what all can see now may be on no standby. Until one has it,
+    /// nothing the home says counts, to whomever it says it.
+    async fn doubt(&self, client: &deadpool_postgres::Client) {
+        let told = tokio::time::timeout(Duration::from_secs(1), call_doubt(client)).await;
+        if !matches!(told, Ok(Ok(()))) {
+            tracing::warn!(home = %self.spec.name, "a wait for standbys was cancelled, and the home could not be told to doubt itself");
+        }
+        self.set_down("a wait for its standbys was cancelled; its answers count again once a standby has caught up");
+        self.look_now.notify_one();
+    }
+
     /// One call outside the batcher, with its own deadline.
     pub async fn direct<T, F>(&self, deadline: Instant, call: F) -> Result<T, Refusal>
     where
@@ -295,9 +306,17 @@ impl Home {
             return Err(Refusal::not_applied(RefusalKind::HomeUnavailable));
         };
         let left = deadline.saturating_duration_since(Instant::now());
+        let warnings = self.lines.warnings();
         let done = tokio::time::timeout(left, call(line.client(), &known.identity))
             .await
             .unwrap_or_else(|_| Err(CallError::Unknown("no reply in time".into())));
+        let done = match done {
+            Ok(_) if self.lines.warnings() != warnings => {
+                self.doubt(line.client()).await;
+                Err(CallError::Unknown("the server warned during the commit".into()))
+            }
+            other => other,
+        };
         self.lines.done(&line, done.is_ok());
         done.map_err(|error| {
             tracing::warn!(home = %self.spec.name, error = %error, "a call to the home failed");

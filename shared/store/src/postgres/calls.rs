@@ -329,9 +329,12 @@ fn read_finished(row: &Row, results: &[Option<&Arc<StoredResult>>]) -> Result<Ca
 
 /// Reads one record without claiming.
 pub async fn call_lookup(client: &Client, who: &Identity, digest: Digest) -> Result<Called<Looked>, CallError> {
-    let row =
-        one(client, "SELECT *, dedup.confirmed_v1() AS confirmed FROM dedup.lookup_v1($1, $2, $3) /* dedup: lookup */", &[&who.home_id, &who.secret_id.as_slice(), &digest.0])
-            .await?;
+    let row = one(
+        client,
+        "SELECT *, dedup.confirmed_v1() AS confirmed FROM dedup.lookup_v1($1, $2, $3) /* dedup: lookup */",
+        &[&who.home_id, &who.secret_id.as_slice(), &digest.0],
+    )
+    .await?;
     let row = confirmed(row)?;
     read_lookup(&row).map_err(unreadable)
 }
@@ -408,13 +411,25 @@ pub struct Pulse {
     pub durable: bool,
 }
 
-/// Has the primary prove itself, where synchronous standbys are required; answers whether its word counts.
-pub async fn call_heartbeat(client: &tokio_postgres::Client) -> Result<bool, tokio_postgres::Error> {
-    // Sent together, carried out one after the other.
-    let beat = client.execute("SELECT dedup.heartbeat_v1() /* dedup: heartbeat */", &[]);
-    let counts = client.query_one("SELECT dedup.confirmed_v1() /* dedup: confirmed */", &[]);
-    let (_, counts) = futures_util::future::try_join(beat, counts).await?;
-    counts.try_get(0)
+/// Has the primary prove itself, where synchronous standbys are required; answers whether its word counts. `warnings`: how many the server
+/// sent over this connection so far.
+pub async fn call_heartbeat(client: &tokio_postgres::Client, warnings: impl Fn() -> u64) -> Result<bool, tokio_postgres::Error> {
+    let before = warnings();
+    let proof: Option<String> = client.query_one("SELECT dedup.heartbeat_v1() /* dedup: heartbeat */", &[]).await?.try_get(0)?;
+    if let Some(proof) = proof {
+        // A warning means that somebody cancelled the wait: no standby need have it.
+        if warnings() == before {
+            client.execute("SELECT dedup.confirm_v1($1) /* dedup: confirm */", &[&proof]).await?;
+        } else {
+            call_doubt(client).await?;
+        }
+    }
+    client.query_one("SELECT dedup.confirmed_v1() /* dedup: confirmed */", &[]).await?.try_get(0)
+}
+
+/// Tells the home that a wait for its standbys was cancelled.
+pub async fn call_doubt(client: &tokio_postgres::Client) -> Result<(), tokio_postgres::Error> {
+    client.execute("SELECT dedup.doubt_v1() /* dedup: doubt */", &[]).await.map(drop)
 }
 
 /// Asks how far the home is.

@@ -53,7 +53,10 @@ impl PgTarget {
             // In any order: an old primary that was cut off still calls itself one, and must not always be found first.
             .load_balance_hosts(LoadBalanceHosts::Random)
             // Whatever the database's defaults are: each call is one READ COMMITTED transaction.
-            .options(format!("-c default_transaction_isolation=read\\ committed -c idle_in_transaction_session_timeout=10s -c jit=off{}", skew()));
+            .options(format!(
+                "-c default_transaction_isolation=read\\ committed -c idle_in_transaction_session_timeout=10s -c jit=off{}",
+                skew()
+            ));
         let loopback = config.get_hosts().iter().all(|host| match host {
             Host::Tcp(name) => name == "localhost" || name.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback()),
             #[cfg(unix)]
@@ -111,7 +114,15 @@ async fn connect(target: &PgTarget) -> Result<(Client, Connection), ConnectError
 pub struct Feed {
     pub client: Client,
     pub notifications: mpsc::Receiver<()>,
+    warnings: Arc<AtomicU64>,
     driver: JoinHandle<()>,
+}
+
+impl Feed {
+    /// Warnings the server sent so far.
+    pub fn warnings(&self) -> u64 {
+        self.warnings.load(Ordering::SeqCst)
+    }
 }
 
 impl Drop for Feed {
@@ -124,14 +135,22 @@ impl Drop for Feed {
 pub async fn open_feed(target: &PgTarget) -> Result<Feed, ConnectError> {
     let (client, mut connection) = connect(target).await?;
     let (tell, notifications) = mpsc::channel(1);
+    let warnings = Arc::new(AtomicU64::new(0));
+    let warned = Arc::clone(&warnings);
     let driver = tokio::spawn(async move {
         while let Some(Ok(message)) = std::future::poll_fn(|cx| connection.poll_message(cx)).await {
-            if let AsyncMessage::Notification(_) = message {
-                let _ = tell.try_send(());
+            match message {
+                AsyncMessage::Notification(_) => {
+                    let _ = tell.try_send(());
+                }
+                AsyncMessage::Notice(notice) if notice.code().code().starts_with("01") => {
+                    warned.fetch_add(1, Ordering::SeqCst);
+                }
+                _ => {}
             }
         }
     });
-    Ok(Feed { client, notifications, driver })
+    Ok(Feed { client, notifications, warnings, driver })
 }
 
 /// Makes connections for the pool and watches what the server warns of.

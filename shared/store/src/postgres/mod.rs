@@ -10,8 +10,8 @@ mod rows;
 mod topic_calls;
 
 pub(crate) use calls::{
-    Called, Decided, Identity, Pulse, call_decide, call_finish, call_forget, call_forgets, call_heartbeat, call_lookup, call_pulse, prepare_decide,
-    prepare_finish,
+    Called, Decided, Identity, Pulse, call_decide, call_doubt, call_finish, call_forget, call_forgets, call_heartbeat, call_lookup,
+    call_pulse, prepare_decide, prepare_finish,
 };
 pub use connect::{ConnectError, PgTarget, connect_once};
 pub(crate) use connect::{Feed, Line, Lines, open_feed};

@@ -59,6 +59,16 @@ impl Postgres {
         Ok(())
     }
 
+    /// Changes a setting from now on.
+    pub(crate) async fn set(&self, name: &str, value: &str) -> Result<(), Error> {
+        use std::io::Write;
+        let file = self.data.join("postgresql.conf");
+        let mut open = std::fs::OpenOptions::new().append(true).open(&file).map_err(Error::io("open postgresql.conf"))?;
+        writeln!(open, "{name} = {value}").map_err(Error::io("write postgresql.conf"))?;
+        let client = self.connect("postgres").await;
+        client.batch_execute("SELECT pg_reload_conf()").await.map_err(|source| Error::Sql { what: "reload the settings", source })
+    }
+
     /// Makes it the primary and waits until it takes writes.
     ///
     /// # Errors

@@ -25,7 +25,9 @@ impl Frames {
         loop {
             let rest = &self.buffer[at..];
             let head = if self.tagless { 0 } else { 1 };
-            let Some(length) = rest.get(head..head + 4).and_then(|l| l.try_into().ok()).map(|l| u32::from_be_bytes(l) as usize) else { break };
+            let Some(length) = rest.get(head..head + 4).and_then(|l| l.try_into().ok()).map(|l| u32::from_be_bytes(l) as usize) else {
+                break;
+            };
             let Some(body) = rest.get(head + 4..head + length.max(4)) else { break };
             take(if self.tagless { 0 } else { rest[0] }, body);
             at += head + length.max(4);
