@@ -24,10 +24,10 @@ pub struct Gates {
 }
 
 impl Gates {
-    /// For runs of a few seconds.
+    /// For runs of a few seconds, on a machine that may be busy with other things.
     #[must_use]
     pub fn smoke() -> Self {
-        Self { rate: 50.0, contested_keys: 50, takeovers: 5, unknowns: 1, recovered: 0.98 }
+        Self { rate: 50.0, contested_keys: 50, takeovers: 5, unknowns: 1, recovered: 0.9 }
     }
 
     /// For runs of a minute.

@@ -106,8 +106,16 @@ async fn make_topics(testbed: &Testbed) -> anyhow::Result<[String; 2]> {
     };
     for (name, window_ms) in TOPICS.iter().zip([86_400_000u64, 3000]) {
         let url = format!("{}/v1/topics/{name}", testbed.regions()[0].instances[0].url());
-        let put = http.put(url).header("content-type", "application/json").body(json!({"window_ms": window_ms}).to_string()).send().await?;
-        anyhow::ensure!(put.status() == 200, "the topic {name} cannot be made: {}", put.text().await?);
+        let body = json!({"window_ms": window_ms}).to_string();
+        let put = || http.put(&url).header("content-type", "application/json").body(body.clone()).send();
+        // A home whose standbys have yet to confirm it takes nothing for a moment.
+        let until = Instant::now() + Duration::from_secs(15);
+        let mut answer = put().await?;
+        while answer.status() != 200 && Instant::now() < until {
+            sleep(Duration::from_millis(200)).await;
+            answer = put().await?;
+        }
+        anyhow::ensure!(answer.status() == 200, "the topic {name} cannot be made: {}", answer.text().await?);
     }
     Ok(TOPICS.map(String::from))
 }
