@@ -1,11 +1,11 @@
 # Everything one does here. `make help` lists it.
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test chaos soak lint doc
+.PHONY: help setup build demo test chaos soak schemathesis lint doc
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: ## Install Postgres, Redis and a C compiler if they are missing (apt, as root)
+setup: ## Install Postgres, Redis, Prometheus and a C compiler if they are missing (apt, as root)
 	@sh infra/setup.sh
 
 build: setup ## Build the release executable: target/release/dedup
@@ -23,9 +23,14 @@ chaos: setup ## Break everything once, a few seconds each, and judge what caller
 	cargo build -p dedup -p dedup-chaos
 	target/debug/dedup-chaos --seconds 4
 
-soak: setup ## The same for long; options by ARGS="--minutes 60 --seed 1"
+soak: setup ## The long tests: a simulated year against an oracle, kills of the janitor, generated requests, faults; ARGS="--minutes 60 --seed 1"
 	cargo build -p dedup -p dedup-chaos
-	target/debug/dedup-chaos $(ARGS)
+	target/debug/dedup-chaos $(or $(ARGS),--minutes 60)
+	DEDUP_FUZZ_REQUESTS=50000 cargo test -p dedup-tests --test suite -- --nocapture fuzz::
+	DEDUP_DAYS=365 DEDUP_KEYS_A_DAY=20000 DEDUP_KILLS=300 cargo test -p dedup-tests --test suite -- --nocapture cold::month cold::faults::p3
+
+schemathesis: ## Thousands of requests made up from the OpenAPI document (installs Schemathesis into target/)
+	sh tests/schemathesis.sh
 
 lint: ## Check formatting and lints; warnings are errors
 	cargo fmt --all --check

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs what the demo and the tests need on Debian or Ubuntu, and only what is missing:
-# Postgres, Redis, a C compiler for the build, root certificates, libfaketime for the fault rig, and Python's Postgres driver for the example consumer. Run as often as you like.
+# Postgres, Redis, a C compiler for the build, root certificates, libfaketime for the fault rig, Python's Postgres driver for the example
+# consumer, and Prometheus (with promtool). Run as often as you like.
 # None of it is started as a system service: the testbed runs private copies of its own.
 set -eu
 
@@ -16,6 +17,7 @@ command -v redis-server >/dev/null 2>&1 || need redis-server
 command -v cc >/dev/null 2>&1 || need gcc libc6-dev
 ls /usr/lib/*/faketime/libfaketime.so.1 >/dev/null 2>&1 || need faketime
 [ -s /etc/ssl/certs/ca-certificates.crt ] || need ca-certificates
+command -v prometheus >/dev/null 2>&1 && command -v promtool >/dev/null 2>&1 || need prometheus
 /usr/bin/python3 -c 'import psycopg2' 2>/dev/null || need python3 python3-psycopg2
 
 [ -n "$missing" ] || exit 0
@@ -59,9 +61,11 @@ esac
 # shellcheck disable=SC2086  # a list of words on purpose
 install_packages $missing
 
-# A policy does not keep the next boot from starting Redis.
-case " $missing " in
-*' redis-server '*)
-    if [ -d /run/systemd/system ]; then systemctl disable --now redis-server >/dev/null 2>&1 || :; fi
-    ;;
-esac
+# A policy does not keep the next boot from starting what came with a service of its own.
+for service in redis-server prometheus; do
+    case " $missing " in
+    *" $service "*)
+        if [ -d /run/systemd/system ]; then systemctl disable --now "$service" >/dev/null 2>&1 || :; fi
+        ;;
+    esac
+done

@@ -9,6 +9,7 @@ use crate::api::{check, get, topic};
 use crate::harness::{options, run};
 
 /// A home that may forget what it acknowledged stops the start, and the message names the setting; with permission it is used all the same.
+/// Seen to fail without the look at the settings.
 #[test]
 fn weak_durability_stops_the_start_unless_allowed() {
     run(async {
@@ -33,6 +34,7 @@ fn weak_durability_stops_the_start_unless_allowed() {
 
 /// A home with another secret, or one that needs a newer program, gives no verdicts here and stops nobody else; as the own home it stops
 /// the start.
+/// Seen to fail without the look at the secret, at `min_client`, at the name, and at the prefixes: four builds.
 #[test]
 fn homes_of_another_secret_or_a_newer_schema_are_refused() {
     run(async {
@@ -84,6 +86,7 @@ fn homes_of_another_secret_or_a_newer_schema_are_refused() {
 
 /// While an instance runs, a home that turns out to be another one (its secret changed under it) changes nothing: each call carries who it
 /// is meant for.
+/// Seen to fail with a `decide_v1` that does not compare who it is meant for.
 #[test]
 fn a_call_that_reaches_another_home_does_nothing() {
     run(async {
@@ -110,6 +113,8 @@ fn a_call_that_reaches_another_home_does_nothing() {
 
 /// Durability that is weakened while the service runs is noticed, and so is a primary older than one already seen; a raised epoch ends what
 /// caches believe and lifts fences.
+/// Seen to fail with durability only looked at when connecting, with an older primary listened to, and with cached values of another
+/// incarnation believed.
 #[test]
 fn a_home_that_changes_under_the_service_is_noticed() {
     run(async {

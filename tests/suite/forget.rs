@@ -44,6 +44,7 @@ fn a_forgotten_key_is_first_again_everywhere() {
 }
 
 /// The token of a forgotten claim is lease-lost, and says why; a reason is needed and kept.
+/// Seen to fail without the audit row, with a forgotten claim said to be expired, and with a blank reason taken.
 #[test]
 fn forgetting_ends_a_claim_and_is_audited() {
     run(async {
@@ -66,6 +67,7 @@ fn forgetting_ends_a_claim_and_is_audited() {
 }
 
 /// `lookup` reads without claiming and explains what each tier knows.
+/// Seen to fail with a look-up that leaves a row, and with open claims kept in the local tier.
 #[test]
 fn lookup_explains_and_claims_nothing() {
     run(async {

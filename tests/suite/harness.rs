@@ -5,8 +5,11 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use dedup_testbed::{Options, Testbed};
+use serde_json::json;
 use tokio::runtime::Runtime;
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
+
+use crate::api::check;
 
 /// One runtime for all tests: the servers they share must outlive each of them.
 pub fn run<T>(test: impl Future<Output = T>) -> T {
@@ -55,11 +58,16 @@ pub struct Clocked {
 /// `eu` with two instances and a clock of its own.
 pub async fn clocked() -> MutexGuard<'static, Clocked> {
     static CLOCKED: OnceCell<Mutex<Clocked>> = OnceCell::const_new();
-    let start = || async { Mutex::new(Clocked { testbed: Testbed::start(options(&["eu"], 2)).await.unwrap(), offset_ms: 0 }) };
+    let start = || async { Mutex::new(Clocked::start(options(&["eu"], 2)).await) };
     CLOCKED.get_or_init(start).await.lock().await
 }
 
 impl Clocked {
+    /// A testbed of a test's own with such a clock, for `eu`.
+    pub async fn start(options: Options) -> Self {
+        Self { testbed: Testbed::start(options).await.unwrap(), offset_ms: 0 }
+    }
+
     /// Moves home time forward at once, as the owner of the home's one clock function.
     pub async fn forward(&mut self, by: Duration) {
         self.offset_ms += i64::try_from(by.as_millis()).unwrap();
@@ -70,6 +78,16 @@ impl Clocked {
             self.offset_ms
         );
         owner.batch_execute(&sql).await.unwrap();
+    }
+
+    /// The same, and each instance knows at once: a reply of the home tells it the time. Otherwise what is cached may be answered for up to a
+    /// second more, since the instance only learns of the jump then.
+    pub async fn forward_and_tell(&mut self, by: Duration, topic: &str) {
+        self.forward(by).await;
+        for n in 0..2 {
+            let unheard = format!("eu:tick-{:016x}", rand::random::<u64>());
+            check(&self.url(n), topic, json!({"key": unheard})).await.is("first");
+        }
     }
 
     pub fn url(&self, n: usize) -> String {

@@ -10,6 +10,7 @@ use crate::api::{check, claim, get, post, topic};
 use crate::harness::{options, run, url};
 
 /// Case T1: any instance answers for any home, directly; a batch mixes homes and is answered in request order.
+/// Seen to fail with answers put together home by home instead of in the order asked.
 #[test]
 fn case_t1_any_instance_answers_for_any_home() {
     run(async {
@@ -20,11 +21,18 @@ fn case_t1_any_instance_answers_for_any_home() {
         let there = claim(&us, &t, json!({"key": "us:k"})).await.is("in_progress");
         assert_eq!(there.text("fence"), first.text("fence"));
         let items: Vec<Value> = (0..200).map(|k| json!({"key": format!("{}:{k}", ["eu", "us", "xx"][k % 3])})).collect();
-        let batch = post(&us, &format!("/v1/topics/{t}/checks/batch"), json!({"items": items})).await;
+        let path = format!("/v1/topics/{t}/checks/batch");
+        // A third of them are known before, so that an answer in another's place shows.
+        let known: Vec<&Value> = (0..200).filter(|k| k % 7 < 3 && k % 3 < 2).map(|k| &items[k]).collect();
+        assert_eq!(post(&eu, &path, json!({"items": known})).await.body["counts"]["first"], json!(known.len()));
+        let batch = post(&us, &path, json!({"items": items})).await;
         for (k, result) in batch.body["results"].as_array().unwrap().iter().enumerate() {
             match k % 3 {
                 2 => assert_eq!(result["problem"]["code"], json!("unknown-region")),
-                _ => assert_eq!((result["verdict"].clone(), result["key"].clone()), (json!("first"), items[k]["key"].clone())),
+                _ => {
+                    let verdict = if k % 7 < 3 { "duplicate" } else { "first" };
+                    assert_eq!((&result["verdict"], &result["key"]), (&json!(verdict), &items[k]["key"]), "{k}");
+                }
             }
         }
     });
@@ -106,6 +114,7 @@ fn case_t1_t2_p9_a_dead_home_fails_only_its_own_keys() {
 }
 
 /// Case T2: questions about local keys open no connection to another region.
+/// Seen to fail with a question that first reads the topics of every home, and with one that has a connection opened to each.
 #[test]
 fn case_t2_local_questions_stay_local() {
     run(async {
@@ -122,10 +131,10 @@ fn case_t2_local_questions_stay_local() {
         let began = Instant::now();
         for k in 0..200 {
             claim(&here, &t, json!({"key": format!("eu:{k}")})).await.is("first");
+            let took = began.elapsed();
+            assert!(took < Duration::from_secs(20), "no local question may wait for the line to the other region: {took:?} after {k}");
         }
-        let each = began.elapsed() / 200;
         assert_eq!(proxy.accepted(), before);
-        assert!(each < Duration::from_millis(100), "no local question may wait for the line to the other region: {each:?}");
         testbed.stop().await.unwrap();
     });
 }

@@ -7,6 +7,7 @@ use crate::api::{check, claim, complete, post, topic};
 use crate::harness::{run, shared, url};
 
 /// Case F1: nothing is folded, trimmed or normalised.
+/// Seen to fail with keys in lower case, and with keys trimmed.
 #[test]
 fn case_f1_keys_are_compared_byte_for_byte() {
     run(async {
@@ -29,6 +30,7 @@ fn case_f1_keys_are_compared_byte_for_byte() {
 }
 
 /// Case F2: a NUL (or any control character) is refused at the door, in every text field, and harms no neighbour.
+/// Seen to fail without the look at characters.
 #[test]
 fn case_f2_control_characters_are_refused_and_harm_nobody() {
     run(async {
@@ -95,6 +97,7 @@ fn case_f3_joined_fields_stay_apart() {
 }
 
 /// Case F4, E3: topic and group are part of the identity; a result of one is never given to another.
+/// Seen to fail with a digest that leaves the group out.
 #[test]
 fn case_f4_e3_topics_and_groups_are_independent() {
     run(async {
@@ -159,6 +162,7 @@ fn case_e2_every_tier_compares_fingerprints() {
 }
 
 /// Identity is the same in Rust and in SQL: one table of vectors, both sides.
+/// Seen to fail with the group left out on one side, and with it in lower case on the other.
 #[test]
 fn digests_agree_between_rust_and_sql() {
     run(async {
@@ -192,6 +196,7 @@ fn digests_agree_between_rust_and_sql() {
 }
 
 /// The rule of judgement is one: the SQL function agrees with `dedup_core::judge` over every combination of a small world.
+/// Seen to fail with an absent fingerprint compared, and with a lease that lives a millisecond longer, both in SQL.
 #[test]
 fn judgements_agree_between_rust_and_sql() {
     run(async {

@@ -8,6 +8,8 @@ use std::time::Duration;
 use dedup_testbed::{Testbed, wait_until};
 use reqwest::Method;
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 
 use crate::api::{Reply, call, check, claim, post, topic};
@@ -131,6 +133,7 @@ fn p3_p4_kills_at_random_moments_lose_nothing_and_give_nothing_twice() {
 }
 
 /// Case U1: ten thousand acknowledged keys survive the crash of everything at once. Case A2: so does an open claim, with its lease.
+/// Seen to fail with unlogged tables, and with `synchronous_commit = off` and nobody looking at it (488 of 10,000 keys first again).
 #[test]
 fn case_u1_acknowledged_keys_survive_the_crash_of_everything() {
     run(async {
@@ -166,7 +169,23 @@ fn case_u1_acknowledged_keys_survive_the_crash_of_everything() {
     });
 }
 
+/// Sends a claim and resets the connection after a while: a peer that is seen to be gone at once, where one that only closes its side may
+/// still want its answer.
+async fn reset(url: &str, topic: &str, body: &Value, patience: Duration) {
+    let mut socket = TcpStream::connect(url.trim_start_matches("http://")).await.unwrap();
+    let body = body.to_string();
+    let head = format!(
+        "POST /v1/topics/{topic}/claims HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    socket.write_all((head + &body).as_bytes()).await.unwrap();
+    tokio::time::sleep(patience).await;
+    socket.set_zero_linger().unwrap();
+}
+
 /// Case O2: callers that hang up change nothing: no connection is left in a transaction, and the next callers are served.
+/// Seen to fail with a handler that opens a transaction of its own and commits it later (a reset connection leaves it open; one that is
+/// only closed did not show it).
 #[test]
 fn case_o2_callers_that_hang_up_leave_nothing_behind() {
     run(async {
@@ -177,23 +196,29 @@ fn case_o2_callers_that_hang_up_leave_nothing_behind() {
         let hang_up = |i: usize| {
             let (url, t) = (url.clone(), t.clone());
             async move {
-                let asking = claim(&url, &t, json!({"key": format!("eu:{}", i % 500), "lease_ms": 1000}));
-                let _ = tokio::time::timeout(Duration::from_micros(rand::random_range(0..4000)), asking).await;
+                let body = json!({"key": format!("eu:{}", i % 500), "lease_ms": 1000});
+                let patience = Duration::from_micros(rand::random_range(0..4000));
+                if i.is_multiple_of(2) {
+                    let _ = tokio::time::timeout(patience, claim(&url, &t, body)).await;
+                } else {
+                    reset(&url, &t, &body, patience).await;
+                }
             }
         };
+        let owner = region.postgres.connect("postgres").await;
         for chunk in 0..40 {
             futures_util::future::join_all((0..50).map(|i| hang_up(chunk * 50 + i))).await;
+            // At the latest after the next caller's own commit nothing would show any more, so it is looked at in between.
+            wait_until("no session is left inside a transaction", Duration::from_secs(2), || async {
+                let n: i64 = owner
+                    .query_one("SELECT count(*) FROM pg_stat_activity WHERE usename = 'dedup_svc' AND (state LIKE 'idle in transaction%' OR (state = 'active' AND now() - xact_start > interval '1 s'))", &[])
+                    .await
+                    .unwrap()
+                    .get(0);
+                if n == 0 { Ok(()) } else { Err(format!("{n}")) }
+            })
+            .await;
         }
-        let owner = region.postgres.connect("postgres").await;
-        wait_until("no session is left inside a transaction", Duration::from_secs(2), || async {
-            let n: i64 = owner
-                .query_one("SELECT count(*) FROM pg_stat_activity WHERE usename = 'dedup_svc' AND (state LIKE 'idle in transaction%' OR (state = 'active' AND now() - xact_start > interval '1 s'))", &[])
-                .await
-                .unwrap()
-                .get(0);
-            if n == 0 { Ok(()) } else { Err(format!("{n}")) }
-        })
-        .await;
         for k in 0..1000 {
             check(&url, &t, json!({"key": format!("eu:after-{k}")})).await.is("first");
         }

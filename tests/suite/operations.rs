@@ -56,6 +56,7 @@ fn group_commit_shares_commits_when_busy_and_waits_for_nothing_when_idle() {
 }
 
 /// Case P2 in small: every item ends in exactly one count, exact per verdict, over single calls, batches and repetitions.
+/// Seen to fail with the folded items of a batch left out.
 #[test]
 fn counters_equal_a_script_of_known_verdicts() {
     run(async {
@@ -114,6 +115,7 @@ fn counters_equal_a_script_of_known_verdicts() {
 }
 
 /// A claim can wait for the other's end instead of asking again and again.
+/// Seen to fail with `wait_ms` ignored, and with callers that wait without looking.
 #[test]
 fn waiting_for_an_open_claim() {
     run(async {
@@ -132,6 +134,7 @@ fn waiting_for_an_open_claim() {
 }
 
 /// SIGTERM: readiness goes off, what was asked is answered, the exit code is 0.
+/// Seen to fail with a process that ends at once (keys done whose callers were not told).
 #[test]
 fn stopping_answers_what_was_asked() {
     run(async {
@@ -150,17 +153,14 @@ fn stopping_answers_what_was_asked() {
                             reply.is("first");
                             answered += 1;
                         }
-                        // Refused before anything was sent is fine; a reply that breaks off is not.
-                        Err(error) => {
-                            assert!(error.is_connect() || error.to_string().contains("error sending request"), "{error:?}");
-                            return answered;
-                        }
+                        // A connection refused or closed is fine if nothing came of the question: that is looked at below.
+                        Err(_) => return answered,
                     }
                 }
                 answered
             }
         };
-        let callers: Vec<_> = (0..8).map(|c| tokio::spawn(caller(c))).collect();
+        let callers: Vec<_> = (0..64).map(|c| tokio::spawn(caller(c))).collect();
         tokio::time::sleep(Duration::from_millis(300)).await;
         let began = Instant::now();
         let status = instance.sigterm_and_wait(Duration::from_secs(20)).await;
@@ -168,16 +168,18 @@ fn stopping_answers_what_was_asked() {
         assert!(began.elapsed() < Duration::from_secs(10), "drained in {:?}", began.elapsed());
         let answered: Vec<usize> = join_all(callers).await.into_iter().map(|r| r.unwrap()).collect();
         assert!(answered.iter().all(|n| *n > 0), "{answered:?}");
-        // Everything that was answered is there.
+        // Everything that was answered is there, and nothing was done of which its caller was not told.
         let other = testbed.region("eu").instances[1].url();
         for (c, n) in answered.iter().enumerate() {
             check(&other, &t, json!({"key": format!("eu:{c}-{}", n - 1)})).await.is("duplicate");
+            check(&other, &t, json!({"key": format!("eu:{c}-{n}")})).await.is("first");
         }
         testbed.stop().await.unwrap();
     });
 }
 
 /// The OpenAPI document is served, names every path, and its page needs no outside network.
+/// Seen to fail with a path left out, and with a script from elsewhere in the page.
 #[test]
 fn documents_are_served_from_here() {
     run(async {
@@ -185,15 +187,49 @@ fn documents_are_served_from_here() {
         let document = get(&url, "/openapi.json").await;
         assert_eq!(document.body["openapi"].as_str().map(|v| &v[..3]), Some("3.1"));
         let paths = document.body["paths"].as_object().unwrap();
-        for path in [
-            "/v1/topics/{topic}/checks",
-            "/v1/topics/{topic}/claims/batch",
-            "/v1/claims/complete",
-            "/v1/topics/{topic}/records/forget",
-            "/v1/topics/{topic}",
+        let named: Vec<String> =
+            paths.iter().flat_map(|(path, item)| item.as_object().unwrap().keys().map(move |method| format!("{method} {path}"))).collect();
+        for call in [
+            "post /v1/topics/{topic}/checks",
+            "post /v1/topics/{topic}/checks/batch",
+            "post /v1/topics/{topic}/claims",
+            "post /v1/topics/{topic}/claims/batch",
+            "post /v1/claims/complete",
+            "post /v1/claims/complete/batch",
+            "post /v1/claims/release",
+            "post /v1/claims/release/batch",
+            "post /v1/claims/extend",
+            "post /v1/claims/extend/batch",
+            "post /v1/topics/{topic}/records/lookup",
+            "post /v1/topics/{topic}/records/forget",
+            "post /v1/topics/{topic}/records/force-release",
+            "get /v1/topics",
+            "put /v1/topics/{topic}",
+            "get /v1/topics/{topic}",
+            "delete /v1/topics/{topic}",
+            "get /v1/claims",
+            "get /v1/audit",
+            "get /v1/stats",
+            "get /v1/regions",
+            "get /healthz",
+            "get /readyz",
+            "get /metrics",
         ] {
-            assert!(paths.contains_key(path), "{path}");
+            assert!(named.iter().any(|n| n == call), "{call} is missing in {named:?}");
         }
+        // Whatever is not a success says what its body is, and callers learn that there are tokens.
+        for (path, item) in paths {
+            for (method, operation) in item.as_object().unwrap() {
+                for (status, response) in operation["responses"].as_object().unwrap() {
+                    let body = response["content"].as_object();
+                    let problem = body.is_some_and(|b| b.contains_key("application/problem+json"));
+                    assert!(status.starts_with('2') || path == "/readyz" || problem, "{method} {path} {status}: {response}");
+                }
+            }
+        }
+        let codes = document.body["components"]["schemas"]["Problem"]["properties"]["code"]["enum"].as_array().unwrap();
+        assert!(codes.contains(&json!("lease-lost")) && codes.contains(&json!("claim-outcome-unknown")), "{codes:?}");
+        assert_eq!(document.body["components"]["securitySchemes"]["bearer"]["scheme"], json!("bearer"));
         let page = get(&url, "/docs/").await;
         let html = page.body.as_str().unwrap();
         assert!(page.status == 200 && html.contains("swagger"), "{html}");
@@ -209,6 +245,7 @@ fn documents_are_served_from_here() {
 }
 
 /// `dedup doctor` finds a healthy deployment healthy, and names what is wrong with a sick one.
+/// Seen to fail with an exit code that does not count what failed.
 #[test]
 fn the_doctor_finds_what_is_wrong() {
     run(async {
@@ -231,6 +268,7 @@ fn the_doctor_finds_what_is_wrong() {
 }
 
 /// `dedup demo --no-traffic` brings up three regions, says where they are, and leaves nothing behind.
+/// Seen to fail with the ready file left behind.
 #[test]
 fn the_demo_starts_three_regions_and_leaves_nothing() {
     run(async {
@@ -270,6 +308,7 @@ fn the_demo_starts_three_regions_and_leaves_nothing() {
 }
 
 /// A queue that is full refuses at once and says that nothing was applied; memory stays bounded.
+/// Seen to fail without the bound of the queue (nobody was refused at once).
 #[test]
 fn a_full_queue_refuses_at_once() {
     run(async {
@@ -307,7 +346,9 @@ fn a_full_queue_refuses_at_once() {
     });
 }
 
-/// Readiness goes off before questions are refused, so that a load balancer can turn away first; and a caller's own deadline ends its waiting.
+/// Readiness goes off before questions are refused, so that a load balancer can turn away first; a caller's own deadline ends its waiting,
+/// and a stop ends everybody's.
+/// Seen to fail with a readiness that stays on while draining.
 #[test]
 fn readiness_goes_off_first() {
     run(async {
@@ -325,7 +366,13 @@ fn readiness_goes_off_first() {
         let text = std::fs::read_to_string(instance.config_path()).unwrap().replace("drain_ms = 0", "drain_ms = 1500");
         std::fs::write(instance.config_path(), text).unwrap();
         instance.start().await.unwrap();
+        let waiter = tokio::spawn({
+            let (url, t) = (url.clone(), t.clone());
+            async move { claim(&url, &t, json!({"key": "eu:k", "wait_ms": 30_000})).await }
+        });
+        tokio::time::sleep(Duration::from_millis(300)).await;
         let pid = instance.pid().to_string();
+        let told = Instant::now();
         assert!(std::process::Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
         dedup_testbed::wait_until("readiness is off", Duration::from_secs(1), || async {
             let r = get(&url, "/readyz").await;
@@ -333,12 +380,16 @@ fn readiness_goes_off_first() {
         })
         .await;
         check(&url, &t, json!({"key": "eu:still-taken"})).await.is("first");
+        assert!(!waiter.is_finished(), "waits go on while questions are still taken");
         assert!(instance.sigterm_and_wait(Duration::from_secs(10)).await.success());
+        waiter.await.unwrap().is("in_progress");
+        assert!(told.elapsed() < Duration::from_secs(8), "the end of the waits took {:?}", told.elapsed());
         testbed.stop().await.unwrap();
     });
 }
 
 /// No raw key in a log line or a metric, not even of refused, failed and unknown calls.
+/// Seen to fail with a log line that names the key asked for.
 #[test]
 fn keys_stay_out_of_logs_and_metrics() {
     run(async {

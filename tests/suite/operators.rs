@@ -250,6 +250,7 @@ fn a_forced_release_ends_anybodys_claim() {
 }
 
 /// A grant that was ended by force is not given again to its request id, and whoever waits for the key gets it.
+/// Seen to fail with callers that wait without looking, and with a forced release that only ends the lease (the old grant again).
 #[test]
 fn a_forced_release_wakes_whoever_waits() {
     run(async {
@@ -262,6 +263,13 @@ fn a_forced_release_wakes_whoever_waits() {
         });
         assert_eq!((waiting.verdict(), waiting.body["attempt"].clone()), ("first", json!(2)));
         claim(&a, &t, json!({"key": "eu:k", "request_id": "r"})).await.is("in_progress");
+        // Alone too: asking again is a new grant, not the old one's repetition.
+        let first = claim(&a, &t, json!({"key": "eu:alone", "request_id": "r", "lease_ms": 600_000})).await.is("first");
+        let forced = post(&a, &format!("/v1/topics/{t}/records/force-release"), json!({"key": "eu:alone", "reason": "r"})).await;
+        assert_eq!(forced.status, 200, "{forced:?}");
+        let again = claim(&b, &t, json!({"key": "eu:alone", "request_id": "r"})).await.is("first");
+        assert_eq!((again.body["attempt"].clone(), again.body["replayed"].clone()), (json!(2), json!(false)));
+        assert!(again.text("fence") > first.text("fence"));
     });
 }
 
@@ -288,6 +296,7 @@ fn the_audit_is_one_list_over_all_homes() {
 }
 
 /// Parameters are checked like everything else: unknown, repeated, out of range, or another list's cursor.
+/// Seen to fail with any number taken for a limit, and with a parameter taken twice.
 #[test]
 fn parameters_of_lists_are_checked() {
     run(async {
@@ -341,6 +350,7 @@ fn stats_equal_a_script_of_known_verdicts() {
 }
 
 /// The commands show and do the same.
+/// Seen to fail with `--state` ignored.
 #[test]
 fn the_commands_list_and_end_claims() {
     run(async {

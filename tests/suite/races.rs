@@ -41,6 +41,7 @@ fn p1_case_g1_one_first_per_key_over_instances_and_regions() {
 }
 
 /// The same without any Redis.
+/// Seen to fail without the unique index.
 #[test]
 fn p1_case_g1_one_first_per_key_without_redis() {
     run(async {
@@ -56,6 +57,7 @@ fn p1_case_g1_one_first_per_key_without_redis() {
 }
 
 /// P1 for checks, mixed with claims, from batches and single calls at once.
+/// Seen to fail without the unique index.
 #[test]
 fn p1_checks_claims_and_batches_share_one_first() {
     run(async {

@@ -19,6 +19,7 @@ fn base64(bytes: &[u8]) -> String {
 }
 
 /// Case H2: any bytes, an empty body and no result at all come back as they went in, from every tier.
+/// Seen to fail with bytes read as text, and with an empty body stored as none.
 #[test]
 fn case_h2_results_are_bytes() {
     run(async {
@@ -65,6 +66,7 @@ fn case_h2_results_are_bytes() {
 }
 
 /// Case H1: at most once wins over replay: a result too large to keep leaves the record done and says so; a body beyond all limits changes nothing.
+/// Seen to fail with repeats compared by what is kept of a result instead of the whole.
 #[test]
 fn case_h1_an_oversize_result_still_completes() {
     run(async {

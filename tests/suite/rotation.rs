@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use dedup_core::{Digest, Filter};
 use dedup_testbed::Testbed;
 use serde_json::json;
 use tokio::sync::Mutex;
@@ -17,22 +18,33 @@ use crate::harness::{options, run};
 const SECONDS: u64 = 6;
 
 /// Asks the home directly, as an instance would, for a few digests; those granted.
-async fn ask(
+pub async fn ask(
     client: &impl tokio_postgres::GenericClient,
     home: &(Uuid, Vec<u8>),
     topic: &str,
     digests: &[Uuid],
+    filters: &[Filter],
+    also_skip: &[Uuid],
 ) -> Result<Vec<Uuid>, tokio_postgres::Error> {
     let n = digests.len();
     let (ones, zeros, defaults) = (vec![1i32; n], vec![0i32; n], vec![-1i64; n]);
     let claims = vec![false; n];
     let requests: Vec<i64> = (0..n).map(|_| rand::random::<i64>() | 1).collect();
-    let (none_uuid, none_int, none_text, none_owner): (Vec<Uuid>, Vec<i32>, Vec<String>, Vec<Option<String>>) = Default::default();
+    let (none_int, none_text, none_owner): (Vec<i32>, Vec<String>, Vec<Option<String>>) = Default::default();
+    // The skip rule: the filters that were used, and where each digest may be all the same.
+    let used: Vec<Uuid> = filters.iter().map(|f| f.head().filter_id).chain(also_skip.iter().copied()).collect();
+    let (mut maybe_item, mut maybe_place) = (Vec::new(), Vec::new());
+    for (item, digest) in (1_i32..).zip(digests) {
+        for filter in filters.iter().filter(|f| f.may_hold(&Digest(*digest))) {
+            maybe_item.push(item);
+            maybe_place.push(filter.head().place);
+        }
+    }
     let params: [&(dyn ToSql + Sync); 19] = [
         &home.0,
         &home.1,
         &i64::MAX,
-        &none_uuid,
+        &used,
         &vec![topic],
         &vec![1i64],
         &digests,
@@ -42,8 +54,8 @@ async fn ask(
         &zeros,
         &defaults,
         &defaults,
-        &none_int,
-        &none_int,
+        &maybe_item,
+        &maybe_place,
         &none_int,
         &none_text,
         &none_text,
@@ -85,7 +97,7 @@ async fn load(testbed: &Testbed, topic: &str) -> (HashMap<Uuid, usize>, usize) {
                     .collect();
                 digests.sort();
                 let tx = client.transaction().await.unwrap();
-                match ask(&tx, &home, &topic, &digests).await {
+                match ask(&tx, &home, &topic, &digests, &[], &[]).await {
                     Ok(granted) => {
                         if base % 5 == 0 {
                             tokio::time::sleep(Duration::from_millis(10 + (c * 13 + base as u64 * 7) % 60)).await;
@@ -122,6 +134,7 @@ async fn load(testbed: &Testbed, topic: &str) -> (HashMap<Uuid, usize>, usize) {
 }
 
 /// P1: with the rotation lock no key is given twice; without it the very same load sees keys given twice.
+/// Seen to fail with claims that do not take the lock (half of the keys twice).
 #[test]
 fn p1_rotation_under_load_never_gives_a_key_twice_and_the_lock_is_why() {
     run(async {
@@ -159,6 +172,8 @@ fn p1_rotation_under_load_never_gives_a_key_twice_and_the_lock_is_why() {
 }
 
 /// A long caller transaction only postpones rotation: it gives up at once and no claim waits for it.
+/// Seen to fail with a rotation that queues without looking for such a transaction first, and with one that also waits for good (claims end
+/// as unknown).
 #[test]
 fn a_long_transaction_postpones_rotation_and_delays_nobody() {
     run(async {

@@ -94,6 +94,7 @@ fn a_held_key_costs_only_itself() {
 }
 
 /// Rows are 56 bytes wide with one index, and a key costs at most 130 bytes on disk.
+/// Seen to fail with a second index (150 bytes a key), and with one more column.
 #[test]
 fn rows_are_narrow() {
     run(async {
@@ -208,7 +209,9 @@ fn re_claims_leave_exactly_one_row_in_the_current_segment() {
     });
 }
 
-/// Roles: the service executes functions and reads no table; SQL callers and the janitor reach only what is theirs.
+/// Roles: the service executes functions and reads no table; SQL callers and the janitor reach only what is theirs. The janitor reads the
+/// rows that it archives, and changes none but through functions.
+/// Seen to fail with SELECT on the claims granted to the service, and with the right to rotate.
 #[test]
 fn roles_reach_only_what_is_theirs() {
     run(async {
@@ -220,8 +223,9 @@ fn roles_reach_only_what_is_theirs() {
         };
         for user in ["dedup_svc", "dedup_jan", "dedup_caller"] {
             for sql in [
-                "SELECT * FROM dedup.claims",
                 "DELETE FROM dedup.claims",
+                "DELETE FROM dedup.claims_s1",
+                "UPDATE dedup.claims_s1 SET meta = 0",
                 "SELECT secret FROM dedup.home",
                 "UPDATE dedup.layout SET generation = 0",
                 "CREATE TABLE dedup.x ()",
@@ -229,7 +233,13 @@ fn roles_reach_only_what_is_theirs() {
                 denied(user, sql).await;
             }
         }
+        for user in ["dedup_svc", "dedup_caller"] {
+            for sql in ["SELECT * FROM dedup.claims", "SELECT * FROM dedup.blocks", "DELETE FROM dedup.tombstones"] {
+                denied(user, sql).await;
+            }
+        }
         denied("dedup_svc", "SELECT dedup.rotate_v1()").await;
+        denied("dedup_svc", "SELECT dedup.publish_v1(1)").await;
         denied("dedup_svc", "SELECT dedup.init_home('a', 'a', '{a}', NULL, 1, 1)").await;
         denied("dedup_caller", "SELECT dedup.hello_v1()").await;
         denied("dedup_jan", "SELECT dedup.hello_v1()").await;
@@ -237,34 +247,52 @@ fn roles_reach_only_what_is_theirs() {
     });
 }
 
-/// Migrating twice, or twice at once, changes nothing and fails nobody.
+/// Migrating an empty database several times at once makes one home and fails nobody; migrating again changes nothing; another secret is
+/// refused.
+/// Seen to fail without the lock that lets one migrate at a time, with a segment made by each run, and with another secret taken.
 #[test]
 fn migrations_can_run_twice_and_at_once() {
     run(async {
         let testbed = shared().await;
-        let config = testbed.region("eu").instances[0].config_path().to_owned();
-        let password = testbed.region("eu").postgres.password().to_owned();
-        let once = || {
+        let postgres = &testbed.region("eu").postgres;
+        let password = postgres.password().to_owned();
+        let migrate = |config: &std::path::Path, secret: &str| {
             let mut command = tokio::process::Command::new(dedup_bin());
             command
                 .args(["migrate", "--owner", "dedup_owner", "--config"])
-                .arg(&config)
+                .arg(config)
                 .env("DEDUP_OWNER_PASSWORD", &password)
-                .env("DEDUP_SECRET", testbed.secret_hex());
+                .env("DEDUP_SECRET", secret);
             command.output()
         };
-        for out in futures_util::future::join_all((0..4).map(|_| once())).await {
-            let out = out.unwrap();
-            assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-        }
-        let other = "0".repeat(64);
-        let mut command = tokio::process::Command::new(dedup_bin());
-        command
-            .args(["migrate", "--owner", "dedup_owner", "--config"])
-            .arg(&config)
-            .env("DEDUP_OWNER_PASSWORD", &password)
-            .env("DEDUP_SECRET", other);
-        let out = command.output().await.unwrap();
+        let at_once = async |config: &std::path::Path| {
+            for out in futures_util::future::join_all((0..4).map(|_| migrate(config, testbed.secret_hex()))).await {
+                let out = out.unwrap();
+                assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+            }
+        };
+        // What a home is, but for its rows.
+        let state = async |client: &tokio_postgres::Client| -> String {
+            let sql = "SELECT (SELECT jsonb_agg(h) FROM dedup.home h) || (SELECT jsonb_agg(s ORDER BY segment_id) FROM dedup.segments s) \
+                       || (SELECT jsonb_agg(m ORDER BY version) FROM dedup.schema_history m)";
+            client.query_one(&format!("SELECT ({sql})::text"), &[]).await.unwrap().get(0)
+        };
+        let config = testbed.region("eu").instances[0].config_path();
+        postgres.connect("postgres").await.batch_execute("CREATE DATABASE empty OWNER dedup_owner").await.unwrap();
+        let new = config.with_extension("empty.toml");
+        std::fs::write(&new, std::fs::read_to_string(config).unwrap().replace("dbname=dedup", "dbname=empty")).unwrap();
+        at_once(&new).await;
+        let dsn = postgres.dsn("dedup_owner").replace("dbname=dedup", "dbname=empty");
+        let (owner, connection) = tokio_postgres::connect(&dsn, tokio_postgres::NoTls).await.unwrap();
+        tokio::spawn(connection);
+        let made = state(&owner).await;
+        let segments: i64 = owner.query_one("SELECT count(*) FROM dedup.segments", &[]).await.unwrap().get(0);
+        assert_eq!(segments, 2, "{made}");
+        at_once(&new).await;
+        assert_eq!(state(&owner).await, made);
+
+        at_once(config).await;
+        let out = migrate(config, &"0".repeat(64)).await.unwrap();
         assert!(
             !out.status.success() && String::from_utf8_lossy(&out.stderr).contains("another secret"),
             "{}",
@@ -277,6 +305,7 @@ fn migrations_can_run_twice_and_at_once() {
 
 /// Case G4: one transaction with new keys and an existing one: the new ones are committed, the other is a duplicate, and the connection
 /// serves the next call; nothing relies on catching a violation.
+/// Seen to fail with a batch that does not look first and inserts without ON CONFLICT.
 #[test]
 fn case_g4_an_existing_key_spoils_no_batch() {
     run(async {
@@ -296,6 +325,7 @@ fn case_g4_an_existing_key_spoils_no_batch() {
 }
 
 /// `keep_key` decides whether a key's text lies beside its record, and for how long.
+/// Seen to fail with `never` ignored, and with a completion that leaves the text.
 #[test]
 fn key_texts_are_kept_as_the_topic_says() {
     run(async {

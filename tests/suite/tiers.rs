@@ -41,8 +41,8 @@ async fn script(urls: &[String], run: usize) -> Vec<String> {
 }
 
 /// P6: the same script, the same verdicts, whatever Redis does. Garbage and swapped values are misses and are counted.
-/// Seen to fail without the look-up's budget (frozen), and with values believed without their MAC: that build was noticed by the counter of
-/// forged values alone, no verdict of the script differed.
+/// Seen to fail without the look-up's budget (frozen), and with values believed without their MAC (one record's value under another key made
+/// a duplicate of nothing).
 #[test]
 fn p6_redis_never_changes_a_verdict() {
     run(async {
@@ -82,6 +82,23 @@ fn p6_redis_never_changes_a_verdict() {
             check(&urls[1], &t, json!({"key": "eu:done", "request_id": format!("r{kind}")})).await.is("duplicate");
             assert_eq!(script(&urls, kind + 1).await, normal, "garbage of kind {kind}");
         }
+        // A done record's own value laid under a key that nobody has asked for yet: believed, it would be a duplicate of nothing.
+        check(&urls[0], &t, json!({"key": "eu:real"})).await.is("first");
+        let owner = testbed.region("eu").postgres.connect("dedup_owner").await;
+        let redis_key = async |key: &str| -> String {
+            let digest: uuid::Uuid = owner.query_one("SELECT dedup.digest_v1($1, 0, 'default', 0, $2)", &[&t, &key]).await.unwrap().get(0);
+            let any: Vec<String> = redis_of(&testbed).await.keys("dedup:*").await.unwrap();
+            format!("{}:{}", any[0].rsplit_once(':').unwrap().0, digest.simple())
+        };
+        let real = redis_key("eu:real").await;
+        let value: Vec<u8> = wait_until("the real record's back-fill", Duration::from_secs(5), || async {
+            let value: Option<Vec<u8>> = redis_of(&testbed).await.get(&real).await.unwrap();
+            value.ok_or_else(|| format!("{real} is not there"))
+        })
+        .await;
+        direct.set::<_, _, ()>(redis_key("eu:unasked").await, &value).await.unwrap();
+        assert_eq!(check(&urls[1], &t, json!({"key": "eu:real"})).await.is("duplicate").text("tier"), "hot", "the real value is believed");
+        check(&urls[1], &t, json!({"key": "eu:unasked"})).await.is("first");
         let after = series(&metrics(&urls[1]).await, "dedup_hot_forged_total", &[]);
         assert!(after > forged, "forged values are counted: {forged} then {after}");
 
@@ -105,6 +122,7 @@ fn p6_redis_never_changes_a_verdict() {
 }
 
 /// The ladder climbs: warm for a key new to a region, hot for the second instance, local after that; and remote keys are answered locally.
+/// Seen to fail with nothing kept after the home's answer.
 #[test]
 fn a_done_key_is_answered_from_nearer_and_nearer() {
     run(async {
@@ -151,6 +169,7 @@ fn case_i2_in_progress_is_never_cached() {
 }
 
 /// Cases I1, I3 and P2: no cache learns a key before the home's commit, and losing all of them loses nothing.
+/// Seen to fail with a local tier that learns a check when it is asked instead of when it is committed.
 #[test]
 fn case_i1_i3_p2_caches_follow_the_commit_and_may_vanish() {
     run(async {

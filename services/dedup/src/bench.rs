@@ -3,6 +3,7 @@
 //! A figure alone says little about a machine; the ratio to a well-known program that was measured in turn with it says more. Stores,
 //! service, load generator and peers share this machine's cores, as they would share one's laptop.
 
+mod cold;
 mod cpu;
 mod extras;
 mod http;
@@ -23,6 +24,9 @@ use world::World;
 /// What `dedup bench` takes.
 #[derive(Debug, clap::Args)]
 pub struct BenchArgs {
+    /// Without one: the hot path beside its peers
+    #[command(subcommand)]
+    part: Option<Part>,
     /// Seconds of each measurement
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=120))]
     seconds: u64,
@@ -36,12 +40,26 @@ pub struct BenchArgs {
     #[arg(long)]
     no_extras: bool,
     /// Write the rows to this file (JSON)
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", global = true)]
     json: Option<PathBuf>,
+}
+
+/// Another part of the service.
+#[derive(Debug, clap::Subcommand)]
+enum Part {
+    /// Long memory: bytes a key, speed of filters and archive, and that neither errs
+    Cold(cold::ColdArgs),
 }
 
 /// Runs the benchmark; everything it starts is gone afterwards.
 pub async fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
+    if let Some(Part::Cold(cold)) = &args.part {
+        if cfg!(debug_assertions) {
+            crate::output::say("DEBUG build: figures mean nothing");
+        }
+        cold::report(&cold::measure(cold).await?, args.json.as_deref())?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let known: Vec<&str> = rows::ROWS.iter().map(|r| r.name).collect();
     if let Some(unknown) = args.only.iter().find(|name| !known.contains(&name.as_str())) {
         bail!("there is no row {unknown}; there are {}", known.join(", "));

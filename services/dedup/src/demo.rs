@@ -3,7 +3,9 @@
 mod ask;
 mod consumers;
 mod hints;
+mod incident;
 mod oracle;
+mod prometheus;
 mod ready_file;
 mod screen;
 mod stats;
@@ -34,9 +36,12 @@ pub struct DemoArgs {
     /// Service instances per region.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
     instances: u16,
-    /// Seconds of traffic; 0 goes on until Ctrl-C.
-    #[arg(long, default_value_t = 60)]
-    seconds: u64,
+    /// Seconds of traffic; 0 goes on until Ctrl-C. Default 60, with an incident 120.
+    #[arg(long)]
+    seconds: Option<u64>,
+    /// After a while, let the clients of one region retry heavily for a minute; the alert for it fires in Prometheus.
+    #[arg(long, conflicts_with = "no_traffic")]
+    incident: bool,
     /// Deliveries per second, over all regions and topics.
     #[arg(long, default_value_t = 1_500, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     rate: u32,
@@ -58,9 +63,10 @@ async fn with_testbed(args: &DemoArgs, stop: &Stop) -> anyhow::Result<()> {
     let executable = std::env::current_exe().context("cannot find this executable")?;
     let mut options = Options::new(executable);
     options.instances = usize::from(args.instances);
-    say("Starting regions eu, us and ap: a Postgres, a Redis and a service each ...");
+    options.janitor = true;
+    say("Starting regions eu, us and ap: a Postgres, a Redis, a service and a janitor each ...");
     let begun = Instant::now();
-    let testbed = tokio::select! {
+    let mut testbed = tokio::select! {
         // Dropping the start half-way ends what it had started.
         () = stop.asked() => {
             say("Stopped before it was ready.");
@@ -69,7 +75,11 @@ async fn with_testbed(args: &DemoArgs, stop: &Stop) -> anyhow::Result<()> {
         testbed = Testbed::start(options) => testbed.context("cannot start the regions")?,
     };
     say(&format!("Ready after {:.1} s; data and logs are in {}\n", begun.elapsed().as_secs_f64(), testbed.dir().display()));
-    let outcome = show(&testbed, args, stop).await;
+    let outcome = async {
+        let prometheus = prometheus::start(&mut testbed).await?;
+        show(&testbed, prometheus.as_deref(), args, stop).await
+    };
+    let outcome = outcome.await;
     say("Stopping ...");
     testbed.stop().await.context("cannot stop the regions")?;
     say("All processes have ended and the folder is removed.");
@@ -77,15 +87,17 @@ async fn with_testbed(args: &DemoArgs, stop: &Stop) -> anyhow::Result<()> {
 }
 
 /// Everything between start and stop.
-async fn show(testbed: &Testbed, args: &DemoArgs, stop: &Stop) -> anyhow::Result<()> {
+async fn show(testbed: &Testbed, prometheus: Option<&str>, args: &DemoArgs, stop: &Stop) -> anyhow::Result<()> {
     topics::put(testbed).await?;
     hints::print(testbed);
-    let _ready = args.ready_file.as_deref().map(|path| ReadyFile::write(path, testbed)).transpose()?;
+    prometheus::print(prometheus);
+    let _ready = args.ready_file.as_deref().map(|path| ReadyFile::write(path, testbed, prometheus)).transpose()?;
     if args.no_traffic {
         say("Waiting for Ctrl-C.");
         stop.asked().await;
         return Ok(());
     }
-    let length = (args.seconds > 0).then(|| Duration::from_secs(args.seconds));
-    traffic::run(testbed, args.rate, length, stop).await
+    let seconds = args.seconds.unwrap_or(if args.incident { 120 } else { 60 });
+    let length = (seconds > 0).then(|| Duration::from_secs(seconds));
+    traffic::run(testbed, args.rate, length, args.incident, stop).await
 }

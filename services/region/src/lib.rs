@@ -15,6 +15,7 @@ mod problem_pages;
 mod query;
 mod server;
 mod service;
+mod traces;
 mod waiting;
 mod wire;
 

@@ -3,17 +3,20 @@
 //! Decisions are counted in plain atomics and read by the exporter, so that a decision costs an addition. Labels come from closed sets:
 //! regions of the table, registered topics, the words of `dedup_core`.
 
+mod gauges;
 mod tally;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use dedup_core::{HomeId, HomeTable, Op, Tier, Topic, Verdict};
-use dedup_store::{Answer, Homes, HotTier, LocalTier};
+use dedup_store::Answer;
 use opentelemetry::KeyValue;
-use opentelemetry::metrics::{Histogram, Meter};
+use opentelemetry::metrics::{BoundHistogram, Histogram, Meter};
+
+pub use gauges::{Sources, watch_tiers};
 
 use crate::problem::Code;
 
@@ -60,7 +63,9 @@ impl Counted {
         match self {
             Self::Verdict(Verdict::First) => question && tier == Tier::Warm,
             Self::Verdict(Verdict::InProgress) => question && tier == Tier::Warm,
-            Self::Verdict(Verdict::Duplicate | Verdict::Mismatch) => question && tier != Tier::Cold,
+            Self::Verdict(Verdict::Duplicate) => question,
+            // The archive keeps no fingerprints.
+            Self::Verdict(Verdict::Mismatch) => question && tier != Tier::Cold,
             Self::Replayed => tier == Tier::Warm || (op == Op::Check && tier != Tier::Cold),
             Self::Applied | Self::LeaseLost => !question && tier == Tier::Warm,
             Self::AlreadyCompleted => op == Op::Complete && tier == Tier::Warm,
@@ -75,88 +80,135 @@ impl Counted {
 
 const OPS: usize = Op::ALL.len();
 const TIERS: usize = Tier::ALL.len();
+/// Problems that mean "not decided", in the order of their cells.
+const UNDECIDED: [Code; 6] = [
+    Code::Overloaded,
+    Code::KeyBusy,
+    Code::HomeUnavailable,
+    Code::StoreUnavailable,
+    Code::ClaimOutcomeUnknown,
+    // A home that has not got the topic yet.
+    Code::TopicNotFound,
+];
+/// Statuses of answers are counted from 100 to 599.
+const STATUSES: usize = 500;
 
+/// What is counted of one topic and home.
 struct Cells {
     labels: [KeyValue; 3],
     counts: [[[AtomicU64; TIERS]; Counted::ALL.len()]; OPS],
+    undecided: [[AtomicU64; UNDECIDED.len()]; OPS],
 }
 
-type Undecided = HashMap<(HomeId, Box<str>, Op, Code), u64>;
+/// What is counted of one topic.
+struct TopicCells {
+    homes: Vec<Cells>,
+    /// Bound to its labels: a duplicate's age is recorded per key.
+    age: BoundHistogram<f64>,
+}
 
 /// Counters of decisions per topic and home.
 pub struct Decisions {
     region: String,
     homes: Arc<HomeTable>,
     topics_max: usize,
-    cells: RwLock<HashMap<Topic, Arc<Vec<Cells>>>>,
-    undecided: Mutex<Undecided>,
-    duration: Histogram<f64>,
+    cells: RwLock<HashMap<Topic, Arc<TopicCells>>>,
+    /// By operation and tier.
+    durations: Vec<BoundHistogram<f64>>,
     age: Histogram<f64>,
+    statuses: Box<[AtomicU64]>,
 }
 
 impl Decisions {
     /// Creates and registers them.
     pub fn start(meter: &Meter, region: &str, homes: Arc<HomeTable>, topics_max: usize) -> Arc<Self> {
+        let duration = meter
+            .f64_histogram("dedup_decision_duration_seconds")
+            .with_unit("s")
+            .with_description("Time to answer a request, by operation and by the deepest tier it needed")
+            .build();
+        let by_tier = |op: &Op| {
+            let bind = |tier: &Tier| {
+                let labels =
+                    [KeyValue::new("region", region.to_owned()), KeyValue::new("op", op.as_str()), KeyValue::new("tier", tier.as_str())];
+                duration.bind(&labels)
+            };
+            Tier::ALL.iter().map(bind).collect::<Vec<_>>()
+        };
         let this = Arc::new(Self {
             region: region.to_owned(),
             homes,
             topics_max,
             cells: RwLock::default(),
-            undecided: Mutex::default(),
-            duration: meter
-                .f64_histogram("dedup_decision_duration_seconds")
-                .with_unit("s")
-                .with_description("Time to answer a request, by operation and by the deepest tier it needed")
-                .build(),
+            durations: Op::ALL.iter().flat_map(by_tier).collect(),
             age: meter
                 .f64_histogram("dedup_duplicate_age_seconds")
                 .with_unit("s")
                 .with_description("How long after the first a duplicate came: the window that was needed to catch it")
                 .build(),
+            statuses: (0..STATUSES).map(|_| AtomicU64::new(0)).collect(),
         });
+        // The label that topics beyond the limit, and ones that have gone, share.
+        this.cells(&other());
         let counted = Arc::clone(&this);
         meter
             .u64_observable_counter("dedup_decisions")
             .with_description("Decided questions, each batch item once")
+            .with_callback(move |observer| counted.each(|cells| cells.observe(|value, labels| observer.observe(value, labels))))
+            .build();
+        let counted = Arc::clone(&this);
+        meter
+            .u64_observable_counter("dedup_undecided")
+            .with_description("Questions that could not be decided (503), each batch item once")
+            .with_callback(move |observer| counted.each(|cells| cells.observe_undecided(|value, labels| observer.observe(value, labels))))
+            .build();
+        let counted = Arc::clone(&this);
+        meter
+            .u64_observable_counter("dedup_http_responses")
+            .with_description("Answers below /v1 by HTTP status")
             .with_callback(move |observer| {
-                for cells in counted.cells.read().expect("no panic while held").values() {
-                    for cell in cells.iter() {
-                        cell.observe(|value, labels| observer.observe(value, labels));
+                for (status, count) in (100_i64..).zip(counted.statuses.iter()) {
+                    let count = count.load(Ordering::Relaxed);
+                    if count > 0 || [200, 503].contains(&status) {
+                        observer.observe(count, &[KeyValue::new("region", counted.region.clone()), KeyValue::new("status", status)]);
                     }
                 }
             })
             .build();
         let counted = Arc::clone(&this);
         meter
-            .u64_observable_counter("dedup_undecided")
-            .with_description("Questions that could not be decided (503), each batch item once")
+            .u64_observable_gauge("dedup_topics")
+            .with_description("Topics with a label of their own; the limit is the setting topics_max")
             .with_callback(move |observer| {
-                for ((home, topic, op, code), n) in counted.undecided.lock().expect("no panic while held").iter() {
-                    observer.observe(
-                        *n,
-                        &[
-                            KeyValue::new("region", counted.region.clone()),
-                            KeyValue::new("home_region", counted.homes.get(*home).name.clone()),
-                            KeyValue::new("topic", topic.to_string()),
-                            KeyValue::new("op", op.as_str()),
-                            KeyValue::new("code", code.as_str()),
-                        ],
-                    );
-                }
+                // Without the shared one.
+                let topics = counted.cells.read().expect("no panic while held").len().saturating_sub(1);
+                observer.observe(topics as u64, &[KeyValue::new("region", counted.region.clone())]);
             })
+            .build();
+        let limit = Arc::clone(&this);
+        meter
+            .u64_observable_gauge("dedup_topics_max")
+            .with_description("Topics that may have a label of their own")
+            .with_callback(move |observer| observer.observe(limit.topics_max as u64, &[KeyValue::new("region", limit.region.clone())]))
             .build();
         this
     }
 
+    fn each(&self, mut see: impl FnMut(&Cells)) {
+        let all: Vec<Arc<TopicCells>> = self.cells.read().expect("no panic while held").values().cloned().collect();
+        all.iter().flat_map(|topic| &topic.homes).for_each(&mut see);
+    }
+
     /// The counters of a topic, at 0 if new. Only topics that exist get here; beyond `topics_max` they share the label `other`.
-    fn cells(&self, topic: &Topic) -> Arc<Vec<Cells>> {
+    fn cells(&self, topic: &Topic) -> Arc<TopicCells> {
         if let Some(cells) = self.cells.read().expect("no panic while held").get(topic) {
             return Arc::clone(cells);
         }
         let mut all = self.cells.write().expect("no panic while held");
-        let other = Topic::parse("other").expect("a valid name");
-        let topic = if all.len() >= self.topics_max && !all.contains_key(topic) { &other } else { topic };
-        let new = || Arc::new(self.homes.iter().map(|(_, home)| Cells::new(&self.region, &home.name, topic)).collect());
+        let other = other();
+        // One place is the shared label's own.
+        let topic = if all.len() > self.topics_max && !all.contains_key(topic) { &other } else { topic };
+        let new = || Arc::new(TopicCells::new(&self.region, &self.homes, topic, &self.age));
         Arc::clone(all.entry(topic.clone()).or_insert_with(new))
     }
 
@@ -168,44 +220,66 @@ impl Decisions {
     /// Counts decided items.
     pub fn count(&self, topic: &Topic, home: HomeId, op: Op, counted: Counted, tier: Tier) {
         let cells = self.cells(topic);
-        cells[usize::from(home.0)].counts[op as usize][counted.index()][tier as usize].fetch_add(1, Ordering::Relaxed);
+        cells.homes[usize::from(home.0)].counts[op as usize][counted.index()][tier as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts the items of one request.
     pub fn count_answers<'a>(&self, topic: &Topic, op: Op, answers: impl Iterator<Item = (HomeId, &'a Answer)>) {
         let cells = self.cells(topic);
         for (home, answer) in answers {
-            cells[usize::from(home.0)].counts[op as usize][Counted::of(answer).index()][answer.tier as usize]
+            cells.homes[usize::from(home.0)].counts[op as usize][Counted::of(answer).index()][answer.tier as usize]
                 .fetch_add(1, Ordering::Relaxed);
             if answer.verdict == Verdict::Duplicate {
                 let age = (answer.at_ms - answer.record.first_seen_ms).max(0);
-                self.age.record(age as f64 / 1000.0, std::slice::from_ref(&cells[0].labels[2]));
+                cells.age.record(age as f64 / 1000.0);
             }
         }
     }
 
-    /// Counts an item that could not be decided.
+    /// Counts an item that could not be decided. A topic that is not known (any more) is counted under the shared label.
     pub fn count_undecided(&self, topic: &Topic, home: HomeId, op: Op, code: Code) {
         let known = self.cells.read().expect("no panic while held").contains_key(topic);
-        let name = if known { topic.as_str() } else { "other" };
-        *self.undecided.lock().expect("no panic while held").entry((home, name.into(), op, code)).or_default() += 1;
+        let cells = if known { self.cells(topic) } else { self.cells(&other()) };
+        // How a caller without the right to know is told the same.
+        let code = if code == Code::TopicNotPermitted { Code::TopicNotFound } else { code };
+        if let Some(at) = UNDECIDED.iter().position(|c| *c == code) {
+            cells.homes[usize::from(home.0)].undecided[op as usize][at].fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Records how long a request took.
     pub fn took(&self, op: Op, deepest: Tier, took: Duration) {
-        self.duration.record(took.as_secs_f64(), &[KeyValue::new("op", op.as_str()), KeyValue::new("tier", deepest.as_str())]);
+        self.durations[op as usize * TIERS + deepest as usize].record(took.as_secs_f64());
+    }
+
+    /// Counts an answer by its status.
+    pub fn responded(&self, status: u16) {
+        if let Some(count) = self.statuses.get(usize::from(status).wrapping_sub(100)) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The label that topics share which have none of their own.
+fn other() -> Topic {
+    Topic::parse("other").expect("a valid name")
+}
+
+impl TopicCells {
+    fn new(region: &str, homes: &HomeTable, topic: &Topic, age: &Histogram<f64>) -> Self {
+        let age = age.bind(&[KeyValue::new("region", region.to_owned()), KeyValue::new("topic", topic.to_string())]);
+        Self { homes: homes.iter().map(|(_, home)| Cells::new(region, &home.name, topic)).collect(), age }
     }
 }
 
 impl Cells {
     fn new(region: &str, home: &str, topic: &Topic) -> Self {
         let labels = [
-            KeyValue::new("region", region.to_owned()),
-            KeyValue::new("home_region", home.to_owned()),
-            // Shared text: cloned at each duplicate.
+            KeyValue::new("region", Arc::<str>::from(region)),
+            KeyValue::new("home_region", Arc::<str>::from(home)),
             KeyValue::new("topic", Arc::<str>::from(topic.as_str())),
         ];
-        Self { labels, counts: Default::default() }
+        Self { labels, counts: Default::default(), undecided: Default::default() }
     }
 
     fn observe(&self, mut observe: impl FnMut(u64, &[KeyValue])) {
@@ -231,35 +305,18 @@ impl Cells {
             }
         }
     }
-}
 
-/// Gauges of the tiers and homes.
-pub fn watch_tiers(meter: &Meter, homes: Homes, local: LocalTier, hot: Option<HotTier>) {
-    let up = move |observer: &dyn opentelemetry::metrics::AsyncInstrument<u64>| {
-        for home in homes.health() {
-            observer.observe(u64::from(home.up), &[KeyValue::new("tier", "warm"), KeyValue::new("home_region", home.name)]);
+    /// Checks and claims are there at 0 from the start; the ends of claims, of which there are hardly any, with their first.
+    fn observe_undecided(&self, mut observe: impl FnMut(u64, &[KeyValue])) {
+        let [region, home, topic] = &self.labels;
+        for op in Op::ALL {
+            for (at, code) in UNDECIDED.iter().enumerate() {
+                let value = self.undecided[*op as usize][at].load(Ordering::Relaxed);
+                if value > 0 || (matches!(op, Op::Check | Op::Claim) && *code != Code::TopicNotFound) {
+                    let [op, code] = [KeyValue::new("op", op.as_str()), KeyValue::new("code", code.as_str())];
+                    observe(value, &[region.clone(), home.clone(), topic.clone(), op, code]);
+                }
+            }
         }
-        if let Some(hot) = &hot {
-            observer.observe(u64::from(hot.health().up), &[KeyValue::new("tier", "hot"), KeyValue::new("home_region", "")]);
-        }
-    };
-    meter.u64_observable_gauge("dedup_tier_up").with_description("1 while the tier answers").with_callback(up).build();
-    let entries = local.clone();
-    let entries = move |observer: &dyn opentelemetry::metrics::AsyncInstrument<u64>| {
-        if let Some(health) = entries.health() {
-            observer.observe(health.entries, &[]);
-        }
-    };
-    meter.u64_observable_gauge("dedup_local_entries").with_description("Records in the local tier").with_callback(entries).build();
-    let bytes = move |observer: &dyn opentelemetry::metrics::AsyncInstrument<u64>| {
-        if let Some(health) = local.health() {
-            observer.observe(health.bytes, &[]);
-        }
-    };
-    meter
-        .u64_observable_gauge("dedup_local_size_bytes")
-        .with_unit("By")
-        .with_description("Bytes in the local tier, about")
-        .with_callback(bytes)
-        .build();
+    }
 }

@@ -1,8 +1,10 @@
 //! The OpenAPI 3.1 document, generated from the handlers and wire types.
 
+use serde_json::{Value, json};
 use utoipa::OpenApi;
 
 use crate::api;
+use crate::problem::Code;
 
 #[derive(OpenApi)]
 #[openapi(
@@ -31,6 +33,7 @@ use crate::api;
         api::open_claims,
         api::audit,
         api::stats,
+        api::segments,
         api::regions,
         api::healthz,
         api::readyz,
@@ -41,5 +44,47 @@ struct Document;
 
 /// The document as JSON.
 pub fn openapi_json() -> String {
-    Document::openapi().to_pretty_json().unwrap_or_else(|_| "{}".into())
+    let mut document = serde_json::to_value(Document::openapi()).unwrap_or_default();
+    add_problems(&mut document);
+    add_security(&mut document);
+    serde_json::to_string_pretty(&document).unwrap_or_else(|_| "{}".into())
+}
+
+/// Every answer that is not a success has one and the same body.
+fn add_problems(document: &mut Value) {
+    let codes: Vec<&str> = Code::ALL.iter().map(|code| code.as_str()).collect();
+    document["components"]["schemas"]["Problem"] = json!({
+        "type": "object",
+        "description": "RFC 9457. Some codes have members of their own.",
+        "required": ["type", "title", "status", "code"],
+        "properties": {
+            "type": { "type": "string", "description": "where the problem is explained" },
+            "title": { "type": "string" },
+            "status": { "type": "integer" },
+            "detail": { "type": "string" },
+            "code": { "type": "string", "enum": codes },
+            "pointer": { "type": "string", "description": "JSON pointer to the field that is wrong" },
+            "applied": { "type": "string", "enum": ["no", "unknown"], "description": "503: whether the call took effect" },
+            "retry": { "type": "string", "enum": ["any", "same_request_id"], "description": "503: how to ask again" },
+            "retry_after_ms": { "type": "integer", "description": "503: when to ask again, ms" },
+        },
+    });
+    for responses in operations(document).filter_map(|operation| operation["responses"].as_object_mut()) {
+        for (status, response) in responses {
+            if (status.starts_with('4') || status.starts_with('5')) && response.get("content").is_none() {
+                response["content"] = json!({ "application/problem+json": { "schema": { "$ref": "#/components/schemas/Problem" } } });
+            }
+        }
+    }
+}
+
+/// A bearer token wherever callers are configured; without any the service is open to the loopback interface alone.
+fn add_security(document: &mut Value) {
+    document["components"]["securitySchemes"] = json!({ "bearer": { "type": "http", "scheme": "bearer" } });
+    document["security"] = json!([{ "bearer": [] }, {}]);
+}
+
+fn operations(document: &mut Value) -> impl Iterator<Item = &mut Value> {
+    let paths = document["paths"].as_object_mut().into_iter().flat_map(|paths| paths.values_mut());
+    paths.filter_map(Value::as_object_mut).flat_map(|methods| methods.values_mut())
 }

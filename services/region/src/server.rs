@@ -5,21 +5,23 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix_web::dev::{Server, ServerHandle};
+use actix_web::dev::{Server, ServerHandle, Service as _};
 use actix_web::web::{self, Data, ServiceConfig};
 use actix_web::{App, HttpServer};
 use dedup_core::{HomeSpec, HomeTable, Limits, Secret};
 use dedup_runtime::config::{Config, HomeConfig};
 use dedup_runtime::metrics::{Identity, Metrics, SERIES_MAX_DEFAULT};
 use dedup_runtime::shutdown::Shutdown;
-use dedup_store::{Around, HomeSettings, Homes, HotSettings, HotTier, Ladder, LocalTier, PgTarget, StoreMetrics, Topics};
+use dedup_runtime::traces::Traces;
+use dedup_store::{Around, Figures, HomeSettings, Homes, HotSettings, HotTier, Ladder, LocalTier, PgTarget, StoreMetrics, Topics};
 use tokio_util::sync::CancellationToken;
 
 use crate::api;
 use crate::auth::Callers;
-use crate::metrics::{Decisions, watch_tiers};
+use crate::metrics::{Decisions, Sources, watch_tiers};
 use crate::problem::{Code, Problem};
 use crate::service::{Parts, Phase, Service};
+use crate::traces;
 
 /// Why the service did not start, or did not end well.
 #[derive(Debug, thiserror::Error)]
@@ -86,7 +88,7 @@ async fn run(config: Config, ready_file: Option<PathBuf>) -> Result<i32, ServeEr
     let Some(secret) = own_secret(&config, &stop).await? else { return Ok(0) };
     // The store goes on until the last question is answered.
     let store_stop = CancellationToken::new();
-    let (service, metrics) = build(&config, secret, &store_stop)?;
+    let (service, telemetry) = build(&config, secret, &store_stop)?;
     let service = Data::new(service);
 
     let admin = config.process.admin_listen.map(|addr| bind(&config, &service, addr, Paths::Meta)).transpose()?;
@@ -112,8 +114,29 @@ async fn run(config: Config, ready_file: Option<PathBuf>) -> Result<i32, ServeEr
     service.ladder.homes().signed_off(SIGN_OFF).await;
     tracing::info!("stopped");
     signals.abort();
-    metrics.shutdown().map_err(|e| ServeError::Telemetry(e.to_string()))?;
+    telemetry.goodbye().await;
     Ok(0)
+}
+
+/// What is exported.
+struct Telemetry {
+    metrics: Metrics,
+    traces: Option<Traces>,
+}
+
+impl Telemetry {
+    /// Pushes what is left. A collector that is away is neither waited for long nor a reason for a bad exit code.
+    async fn goodbye(self) {
+        let pushed = tokio::task::spawn_blocking(move || {
+            if let Some(traces) = &self.traces {
+                traces.shutdown(SIGN_OFF);
+            }
+            if let Err(error) = self.metrics.shutdown() {
+                tracing::warn!(error = %error, "the last metrics could not be pushed");
+            }
+        });
+        let _ = tokio::time::timeout(SIGN_OFF * 2, pushed).await;
+    }
 }
 
 /// The secret: the configuration's, or the own home's. Waits for a home that cannot be reached; `None` when told to stop meanwhile.
@@ -154,10 +177,12 @@ fn target(home: &HomeConfig) -> Result<PgTarget, ServeError> {
     PgTarget::parse(&home.postgres, home.password.as_ref()).map_err(|source| ServeError::Target { home: home.name.clone(), source })
 }
 
-fn build(config: &Config, secret: Secret, stop: &CancellationToken) -> Result<(Service, Metrics), ServeError> {
+fn build(config: &Config, secret: Secret, stop: &CancellationToken) -> Result<(Service, Telemetry), ServeError> {
     let identity = Identity { region: &config.process.region, instance: &config.process.instance, version: env!("CARGO_PKG_VERSION") };
     let series = SERIES_MAX_DEFAULT.max(config.telemetry.topics_max * config.homes.len() * 64);
-    let metrics = Metrics::new(identity, series).map_err(|e| ServeError::Telemetry(e.to_string()))?;
+    let failed = |e: &dyn std::error::Error| ServeError::Telemetry(e.to_string());
+    let metrics = Metrics::new(identity, &config.telemetry, series).map_err(|e| failed(&e))?;
+    let traces = Traces::start(identity, &config.telemetry).map_err(|e| failed(&e))?;
     let meter = metrics.meter("dedup");
     let specs =
         config.homes.iter().map(|h| HomeSpec { name: h.name.clone(), region: h.region.clone(), prefixes: h.prefixes.clone() }).collect();
@@ -171,7 +196,7 @@ fn build(config: &Config, secret: Secret, stop: &CancellationToken) -> Result<(S
         })
     });
     let settings = settings.collect::<Result<Vec<_>, ServeError>>()?;
-    let store_metrics = StoreMetrics::new(&meter);
+    let store_metrics = StoreMetrics::new(&meter, &config.process.region, &table);
     let local = LocalTier::new(config.local.bytes);
     let hot = match &config.redis {
         None => None,
@@ -196,12 +221,18 @@ fn build(config: &Config, secret: Secret, stop: &CancellationToken) -> Result<(S
         local: local.clone(),
         hot: hot.clone(),
         keep_forgets,
+        filter_bytes: config.filters.bytes,
         metrics: store_metrics,
         stop: stop.clone(),
     };
     let homes = Homes::start(Arc::clone(&table), settings, &secret, &around);
     let topics = Topics::start(homes.clone(), stop.clone());
-    watch_tiers(&meter, homes.clone(), local.clone(), hot.clone());
+    let figures = Figures::start(&homes, hot.clone(), &config.process.region, stop);
+    let region = config.process.region.clone();
+    watch_tiers(
+        &meter,
+        &Sources { region, homes: homes.clone(), local: local.clone(), hot: hot.clone(), figures, filter_bytes_max: config.filters.bytes },
+    );
     let decisions = Decisions::start(&meter, &config.process.region, table, config.telemetry.topics_max);
     let service = Service::new(Parts {
         region: config.process.region.clone(),
@@ -214,8 +245,9 @@ fn build(config: &Config, secret: Secret, stop: &CancellationToken) -> Result<(S
         metrics: metrics.clone(),
         metrics_on: config.telemetry.prometheus,
         metrics_open: config.callers.is_empty() || config.process.admin_listen.is_some(),
+        traces: traces.clone(),
     });
-    Ok((service, metrics))
+    Ok((service, Telemetry { metrics, traces }))
 }
 
 fn limits(config: &Config) -> Limits {
@@ -259,7 +291,11 @@ fn bind(config: &Config, service: &Data<Service>, addr: SocketAddr, what: Paths)
                 routes(c);
             }
         };
-        App::new().app_data(data.clone()).configure(paths).default_service(web::to(api::not_found))
+        let service = data.clone();
+        App::new().app_data(data.clone()).configure(paths).default_service(web::to(api::not_found)).wrap_fn(move |request, inner| {
+            let begun = traces::Begun::new(&request, &service);
+            begun.answer(service.clone(), inner.call(request))
+        })
     })
     .workers(workers)
     .max_connections((config.limits.open_connections / workers).max(1))
@@ -309,6 +345,7 @@ fn routes(c: &mut ServiceConfig) {
     at("/v1/claims", "GET", web::get().to(api::open_claims));
     at("/v1/audit", "GET", web::get().to(api::audit));
     at("/v1/stats", "GET", web::get().to(api::stats));
+    at("/v1/segments", "GET", web::get().to(api::segments));
     at("/v1/topics", "GET", web::get().to(api::list));
     at("/v1/regions", "GET", web::get().to(api::regions));
     at("/openapi.json", "GET", web::get().to(api::openapi));
@@ -357,5 +394,6 @@ async fn drain_on_stop(service: Data<Service>, stop: CancellationToken, handle: 
     service.set_phase(Phase::Draining);
     tracing::info!("draining");
     tokio::time::sleep(drain).await;
+    service.waiting.end();
     handle.stop(true).await;
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use actix_web::HttpRequest;
 use dedup_core::{Limits, Topic, TopicPolicy};
+use dedup_runtime::Traces;
 use dedup_runtime::metrics::Metrics;
 use dedup_store::{Ladder, Refusal, RefusalKind};
 
@@ -37,6 +38,8 @@ pub struct Service {
     pub metrics: Metrics,
     pub metrics_on: bool,
     pub metrics_open: bool,
+    /// Where requests are traced, if they are.
+    pub traces: Option<Traces>,
     pub waiting: Waiting,
     /// When the process began to serve.
     pub started: Instant,
@@ -57,11 +60,12 @@ pub struct Parts {
     pub metrics_on: bool,
     /// `/metrics` is for everybody (no callers are configured).
     pub metrics_open: bool,
+    pub traces: Option<Traces>,
 }
 
 impl Service {
     pub fn new(parts: Parts) -> Self {
-        let Parts { region, instance, ladder, callers, limits, deadline, decisions, metrics, metrics_on, metrics_open } = parts;
+        let Parts { region, instance, ladder, callers, limits, deadline, decisions, metrics, metrics_on, metrics_open, traces } = parts;
         Self {
             region,
             instance,
@@ -73,6 +77,7 @@ impl Service {
             metrics,
             metrics_on,
             metrics_open,
+            traces,
             waiting: Waiting::default(),
             started: Instant::now(),
             phase: AtomicU8::new(0),

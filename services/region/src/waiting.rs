@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use dedup_core::{Digest, Verdict};
 use dedup_store::{Answer, Query, Refusal};
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use crate::fold;
 
@@ -22,6 +23,7 @@ const LEAST: Duration = Duration::from_millis(5);
 #[derive(Default)]
 pub struct Waiting {
     keys: Mutex<HashMap<Digest, Arc<Line>>>,
+    ending: CancellationToken,
 }
 
 /// All who wait for one key.
@@ -52,6 +54,11 @@ impl Drop for Place<'_> {
 }
 
 impl Waiting {
+    /// Ends all waits, those to come too: the service is about to stop, and nobody should wait for it longer than needed.
+    pub fn end(&self) {
+        self.ending.cancel();
+    }
+
     fn join(&self, digest: Digest) -> Place<'_> {
         let new = || {
             let looked = tokio::sync::Mutex::new(Instant::now());
@@ -79,7 +86,8 @@ impl Waiting {
         let mut changes = line.changes.subscribe();
         loop {
             tokio::select! {
-                mut looked = line.looked.lock() => return line.look(answer, until, &mut looked, ask).await,
+                () = self.ending.cancelled() => return Ok(answer),
+                mut looked = line.looked.lock() => return line.look(answer, until, &mut looked, &self.ending, ask).await,
                 _ = changes.changed() => match ask().await {
                     // The caller's time ended during this look: the one before stands.
                     Err(_) if Instant::now() >= until => return Ok(answer),
@@ -104,14 +112,18 @@ impl Line {
         mut answer: Answer,
         until: Instant,
         looked: &mut Instant,
+        ending: &CancellationToken,
         mut ask: impl AsyncFnMut() -> Result<Answer, Refusal>,
     ) -> Result<Answer, Refusal> {
         loop {
             // No later than the lease's end: then one of those who wait takes over.
             let lease = Duration::from_millis(u64::try_from(answer.record.ends_ms - answer.at_ms).unwrap_or(0)).max(LEAST);
             let pause = STEP.min(lease).saturating_sub(looked.elapsed()).min(left(until));
-            tokio::time::sleep(pause).await;
-            if left(until) < LEAST {
+            let stops = tokio::select! {
+                () = ending.cancelled() => true,
+                () = tokio::time::sleep(pause) => false,
+            };
+            if stops || left(until) < LEAST {
                 return Ok(answer);
             }
             *looked = Instant::now();

@@ -4,6 +4,7 @@
 //! rule that decides ([`judge`]) is a pure function over a record and a question.
 
 mod claim_token;
+mod cold;
 mod digest;
 mod fence;
 mod fingerprint;
@@ -23,6 +24,10 @@ mod verdict;
 mod window;
 
 pub use claim_token::{ClaimToken, ClaimTokenError};
+pub use cold::{
+    BLOCK_BYTES_MAX, BlockBuilder, BlockError, BlockRow, FILTER_BLOCK_BYTES, FILTER_HEAD_BYTES, Filter, FilterError, FilterHead,
+    FilterLoad, FilterPart, Key72, block_sum, filter_blocks, filter_fpr, read_block,
+};
 pub use digest::{Digest, DigestScope};
 pub use fence::{Fence, FenceError};
 pub use fingerprint::Fingerprint;

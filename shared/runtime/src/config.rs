@@ -5,6 +5,7 @@
 
 mod callers;
 mod check;
+mod cold;
 mod errors;
 mod homes;
 mod limits;
@@ -21,6 +22,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 pub use callers::{CallerConfig, Role, TokenDigest, TopicPattern};
+pub use cold::{FiltersConfig, JANITOR_PASSWORD_ENV, JanitorConfig};
 pub use errors::{ConfigError, ConfigErrors};
 pub use homes::HomeConfig;
 pub use limits::LimitsConfig;
@@ -29,7 +31,7 @@ pub use log::{LogConfig, LogFormat};
 pub use process::ProcessConfig;
 pub use redis::RedisConfig;
 pub use secret::{DeploymentSecret, SECRET_ENV};
-pub use telemetry::TelemetryConfig;
+pub use telemetry::{OtlpConfig, TelemetryConfig};
 
 use check::Checker;
 
@@ -44,6 +46,10 @@ pub struct Config {
     pub limits: LimitsConfig,
     /// `[local]`: the in-process tier.
     pub local: LocalConfig,
+    /// `[filters]`: bloom filters of sealed segments and archives.
+    pub filters: FiltersConfig,
+    /// `[janitor]`: the life of segments.
+    pub janitor: JanitorConfig,
     /// `[[homes]]`: every home of the deployment, the same table in all regions. At least one is of the own region.
     pub homes: Vec<HomeConfig>,
     /// `[redis]`: this region's hot tier; `None` without the table.
@@ -72,6 +78,8 @@ struct RawConfig {
     log: log::RawLog,
     limits: limits::RawLimits,
     local: local::RawLocal,
+    filters: cold::RawFilters,
+    janitor: cold::RawJanitor,
     homes: Vec<homes::RawHome>,
     redis: Option<redis::RawRedis>,
     callers: Vec<callers::RawCaller>,
@@ -106,6 +114,8 @@ impl Config {
             log: raw.log.check(&mut check),
             limits: raw.limits.check(&mut check),
             local: raw.local.check(&mut check),
+            filters: raw.filters.check(&mut check),
+            janitor: raw.janitor.check(&env, &mut check),
             redis: raw.redis.map(|redis| redis.check(&env, &mut check)),
             callers: callers::check(raw.callers, &mut check),
             telemetry: raw.telemetry.check(&mut check),

@@ -4,7 +4,8 @@
 //! under [`Tasks`] until [`Shutdown::wait_for_signal`] returns.
 //!
 //! Architecture invariants: this crate knows nothing about keys, tiers or verdicts; it is the only one that reads environment variables
-//! and the only one that imports a metrics SDK or exporter. Everybody else gets an [`opentelemetry::metrics::Meter`].
+//! and the only one that imports a telemetry SDK or exporter. Everybody else gets an [`opentelemetry::metrics::Meter`] and OpenTelemetry's
+//! current context.
 
 pub mod config;
 pub mod logs;
@@ -12,8 +13,10 @@ pub mod metrics;
 pub mod shutdown;
 pub mod tasks;
 pub mod tls;
+pub mod traces;
 
 pub use config::{Config, ConfigError, ConfigErrors};
 pub use metrics::{Identity, Metrics};
 pub use shutdown::Shutdown;
 pub use tasks::Tasks;
+pub use traces::Traces;

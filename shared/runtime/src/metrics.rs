@@ -1,25 +1,32 @@
-//! Metrics: one OpenTelemetry provider, read by a Prometheus scrape.
+//! Metrics: one OpenTelemetry provider, read by a Prometheus scrape, pushed by OTLP, both or neither.
 //!
 //! Crates take a [`Meter`] and may spell an instrument's name as Prometheus will show it (`dedup_decisions_total`) or as OpenTelemetry
 //! does (`dedup.decisions`): the exporter adds `_total` to counters and the unit's suffix, and a view takes away what would then stand
 //! twice. Give times the unit `s` and sizes `By`.
 
 mod buckets;
+mod process;
 mod view;
 
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Meter, MeterProvider};
+use opentelemetry_otlp::{MetricExporter, WithExportConfig};
 use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::metrics::SdkMeterProvider;
+use opentelemetry_sdk::metrics::{PeriodicReader, SdkMeterProvider};
 use prometheus::{Registry, TextEncoder};
+
+use crate::config::TelemetryConfig;
 
 /// Content type of [`Metrics::render`].
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4";
 
-/// Default of `series_max`: room for 1,000 topics × 2 homes × 22 pairs of verdict and tier, with some left.
+/// Least `series_max`: room for 1,000 topics × 2 homes × 30 series of decisions.
 pub const SERIES_MAX_DEFAULT: usize = 60_000;
 
-/// Who measures; shown once, in `target_info`.
+/// Longest one push may take. A collector that is slower costs samples, never a question: pushing has a thread of its own.
+pub(crate) const PUSH_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// Who measures: `target_info` for a scrape, the resource for OTLP.
 #[derive(Clone, Copy, Debug)]
 pub struct Identity<'a> {
     /// The serving region (`cloud_region`).
@@ -28,6 +35,19 @@ pub struct Identity<'a> {
     pub instance: &'a str,
     /// The program's version (`service_version`).
     pub version: &'a str,
+}
+
+impl Identity<'_> {
+    pub(crate) fn resource(self) -> Resource {
+        Resource::builder_empty()
+            .with_service_name("dedup")
+            .with_attributes([
+                KeyValue::new("service.version", self.version.to_owned()),
+                KeyValue::new("service.instance.id", self.instance.to_owned()),
+                KeyValue::new("cloud.region", self.region.to_owned()),
+            ])
+            .build()
+    }
 }
 
 /// The process's metrics. Cheap to clone; all clones are the same.
@@ -43,36 +63,40 @@ pub enum MetricsError {
     /// The exporter could not be registered, or the provider closed.
     #[error("the metrics provider failed")]
     Provider(#[from] opentelemetry_sdk::error::OTelSdkError),
+    /// The exporter to a collector could not be made.
+    #[error("the OTLP exporter cannot be made")]
+    Otlp(#[from] opentelemetry_otlp::ExporterBuildError),
     /// The text could not be written.
     #[error("the metrics text could not be written")]
     Render(#[from] prometheus::Error),
 }
 
 impl Metrics {
-    /// A provider with a registry of its own, so that several may live in one process (tests).
+    /// A provider with a registry of its own, so that several may live in one process (tests). With neither a scrape nor OTLP nothing is
+    /// aggregated, and recording costs next to nothing.
     ///
-    /// `series_max`: series one instrument may have (default [`SERIES_MAX_DEFAULT`]); what comes later is summed up in one series
-    /// labelled `otel_metric_overflow="true"`.
+    /// `series_max`: series one instrument may have (see [`SERIES_MAX_DEFAULT`]); what comes later is summed up in one series labelled
+    /// `otel_metric_overflow="true"`.
     ///
     /// # Errors
-    /// The exporter cannot be registered.
-    pub fn new(identity: Identity<'_>, series_max: usize) -> Result<Self, MetricsError> {
+    /// An exporter cannot be made or registered.
+    pub fn new(identity: Identity<'_>, config: &TelemetryConfig, series_max: usize) -> Result<Self, MetricsError> {
         let registry = Registry::new();
-        // Scope labels would stand on every series and say nothing a name does not say.
-        let exporter = opentelemetry_prometheus::exporter().with_registry(registry.clone()).scope_info_enabled(false).build()?;
-        let resource = Resource::builder_empty()
-            .with_service_name("dedup")
-            .with_attributes([
-                KeyValue::new("service.version", identity.version.to_owned()),
-                KeyValue::new("service.instance.id", identity.instance.to_owned()),
-                KeyValue::new("cloud.region", identity.region.to_owned()),
-            ])
-            .build();
-        let provider = SdkMeterProvider::builder()
-            .with_reader(exporter)
-            .with_resource(resource)
-            .with_view(move |instrument| view::stream(instrument, series_max))
-            .build();
+        let mut provider = SdkMeterProvider::builder()
+            .with_resource(identity.resource())
+            .with_view(move |instrument| view::stream(instrument, series_max));
+        if config.prometheus {
+            // Scope labels would stand on every series and say nothing a name does not say.
+            let exporter = opentelemetry_prometheus::exporter().with_registry(registry.clone()).scope_info_enabled(false).build()?;
+            provider = provider.with_reader(exporter);
+        }
+        if let Some(otlp) = config.otlp.as_ref().filter(|otlp| otlp.metrics) {
+            let endpoint = format!("{}/v1/metrics", otlp.endpoint);
+            let exporter = MetricExporter::builder().with_http().with_endpoint(endpoint).with_timeout(PUSH_TIMEOUT).build()?;
+            provider = provider.with_reader(PeriodicReader::builder(exporter).with_interval(otlp.interval).build());
+        }
+        let provider = provider.build();
+        process::watch(&provider.meter("dedup-runtime"), identity.region);
         Ok(Self { provider, registry })
     }
 
@@ -90,7 +114,7 @@ impl Metrics {
         Ok(TextEncoder::new().encode_to_string(&self.registry.gather())?)
     }
 
-    /// Closes the provider; later measurements are dropped.
+    /// Pushes once more, if pushing is configured, and closes the provider; later measurements are dropped. May take as long as one push.
     ///
     /// # Errors
     /// It was closed before.

@@ -37,6 +37,8 @@ fn the_shipped_sample_is_read_and_equals_the_defaults() {
     assert_eq!(config.log, small.log);
     assert_eq!(config.log.format, LogFormat::Json);
     assert_eq!(config.local, small.local);
+    assert_eq!(config.filters, small.filters);
+    assert_eq!(format!("{:?}", config.janitor), format!("{:?}", small.janitor));
     assert_eq!(config.telemetry, small.telemetry);
     assert_eq!(config.homes[0].connections, small.homes[0].connections);
     assert_eq!(config.homes[0].queue_items, small.homes[0].queue_items);
@@ -45,7 +47,18 @@ fn the_shipped_sample_is_read_and_equals_the_defaults() {
 #[test]
 fn the_sample_shows_every_setting() {
     // What deny_unknown_fields lists as expected is the full set; each must stand in the sample, at least as a comment.
-    for table in ["", "[log]\n", "[limits]\n", "[local]\n", "[[homes]]\n", "[redis]\n", "[[callers]]\n", "[telemetry]\n"] {
+    for table in [
+        "",
+        "[log]\n",
+        "[limits]\n",
+        "[local]\n",
+        "[filters]\n",
+        "[janitor]\n",
+        "[[homes]]\n",
+        "[redis]\n",
+        "[[callers]]\n",
+        "[telemetry]\n",
+    ] {
         let message = mistakes(&format!("{table}no_such_setting = 1\n"));
         for setting in message.split('`').skip(3).step_by(2) {
             assert!(

@@ -1,10 +1,12 @@
 //! Metrics as Prometheus reads them.
 
+use dedup_runtime::config::TelemetryConfig;
 use dedup_runtime::metrics::{Identity, Metrics, SERIES_MAX_DEFAULT};
 use opentelemetry::KeyValue;
 
 fn metrics(series_max: usize) -> Metrics {
-    Metrics::new(Identity { region: "eu", instance: "eu-1", version: "1.2.3" }, series_max).expect("a provider")
+    Metrics::new(Identity { region: "eu", instance: "eu-1", version: "1.2.3" }, &TelemetryConfig::default(), series_max)
+        .expect("a provider")
 }
 
 fn has(text: &str, line: &str) {

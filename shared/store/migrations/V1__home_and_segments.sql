@@ -42,7 +42,9 @@ CREATE TABLE dedup.segments (
   origin_ms    bigint NOT NULL,             -- zero of the segment's int4 times
   opened_at_ms bigint,
   sealed_at_ms bigint,
-  filter_id    uuid                         -- the published filter; null: always looked into
+  filter_id    uuid,                        -- the published filter; null: always looked into
+  archive_id   int,                         -- cold: where its records are
+  parted       boolean NOT NULL DEFAULT true  -- its tables exist
 );
 -- The state of a segment alone decides where to look; this row changes with every change of layout, under the exclusive ROTATION lock.
 CREATE TABLE dedup.layout (
@@ -103,6 +105,76 @@ CREATE TABLE dedup.claim_texts (
   note     text
 );
 
+-- The cold tier: archives of digests, exact to 72 bits, in sorted blocks of one page each. An archive counts while it is live; blocks
+-- never change.
+CREATE TABLE dedup.archives (
+  archive_id    int      PRIMARY KEY CHECK (archive_id > 0),
+  state         text     NOT NULL CHECK (state IN ('built', 'live', 'dead')),
+  level         int      NOT NULL,          -- how often its digests were merged
+  inputs        int[]    NOT NULL,          -- built of segment (level 0) or archives; empty: imported
+  keys          bigint   NOT NULL,
+  blocks        int      NOT NULL,
+  from_ms       bigint   NOT NULL,          -- its keys were first seen between these
+  to_ms         bigint   NOT NULL,
+  expires_ms    bigint   NOT NULL,          -- of the last class: after that it may go
+  filter_id     uuid     NOT NULL,
+  class_expires bigint[] NOT NULL,          -- by class number (from 0): window's end, rounded up to a base segment
+  class_flags   int[]    NOT NULL,          -- 8 failed · 32 a result was stored (as in claims.meta)
+  class_keys    bigint[] NOT NULL
+);
+CREATE SEQUENCE dedup.archive_counter AS int NO CYCLE;
+
+-- The bytes are those of `dedup_core::cold::block`. Stored plain, so that a look is one page of the index and one of the table.
+CREATE TABLE dedup.blocks (
+  first      uuid  NOT NULL,                -- lowest digest it stands for
+  until      uuid,                          -- where the next block begins; null: the last one
+  sum        bytea NOT NULL,                -- first 8 bytes of a SHA-256 over the archive's number, first, until and data
+  archive_id int   NOT NULL,
+  data       bytea NOT NULL,
+  PRIMARY KEY (archive_id, first)
+);
+ALTER TABLE dedup.blocks ALTER COLUMN data SET STORAGE PLAIN, ALTER COLUMN sum SET STORAGE PLAIN;
+-- A dead archive's pages are filled again soon; no page is ever rewritten in part.
+ALTER TABLE dedup.blocks SET (autovacuum_vacuum_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.2);
+
+-- What was forgotten of frozen segments and archives, where nothing is ever changed. place: a segment, or minus an archive.
+CREATE TABLE dedup.tombstones (
+  digest  uuid NOT NULL,
+  place   int  NOT NULL,
+  seen_by int,                              -- archive under construction that has left the digest out
+  PRIMARY KEY (digest, place)
+);
+CREATE INDEX ON dedup.tombstones (place);
+
+-- Filters (format: `dedup_core::cold::filter_head`). place as above.
+CREATE TABLE dedup.filters (
+  filter_id uuid   PRIMARY KEY,
+  place     int    NOT NULL,
+  keys      bigint NOT NULL,
+  bytes     bigint NOT NULL,
+  chunks    int    NOT NULL,
+  head      bytea  NOT NULL
+);
+CREATE TABLE dedup.filter_chunks (filter_id uuid NOT NULL, n int NOT NULL, data bytea NOT NULL, PRIMARY KEY (filter_id, n));
+-- The bits of a filter do not compress.
+ALTER TABLE dedup.filter_chunks ALTER COLUMN data SET STORAGE EXTERNAL;
+-- Rises with every change of segments, archives or filters: what instances watch.
+CREATE SEQUENCE dedup.segments_change AS bigint;
+
+-- Partitions are detached without a lock on the whole, which only the tables' owner may do, and never in a function: so the janitor's role
+-- owns them. It reads rows and changes none but through functions. (Whoever becomes an owner must be able to create in the schema at that
+-- moment.)
+GRANT dedup_janitor TO CURRENT_USER;
+GRANT CREATE ON SCHEMA dedup TO dedup_janitor;
+ALTER TABLE dedup.claims OWNER TO dedup_janitor;
+ALTER TABLE dedup.results OWNER TO dedup_janitor;
+REVOKE CREATE ON SCHEMA dedup FROM dedup_janitor;
+REVOKE INSERT, UPDATE, DELETE, TRUNCATE ON dedup.claims, dedup.results FROM dedup_janitor;
+GRANT ALL ON dedup.claims, dedup.results TO CURRENT_USER;
+GRANT SELECT, INSERT, UPDATE, DELETE ON dedup.archives, dedup.blocks, dedup.tombstones, dedup.filters, dedup.filter_chunks, dedup.segments, dedup.claim_texts TO dedup_janitor;
+GRANT SELECT ON dedup.layout TO dedup_janitor;
+GRANT USAGE ON SEQUENCE dedup.archive_counter, dedup.segments_change TO dedup_janitor;
+
 CREATE SEQUENCE dedup.fence_counter AS bigint MAXVALUE 17592186044415 NO CYCLE;
 
 CREATE VIEW dedup.segment_list AS SELECT segment_id, state, origin_ms, opened_at_ms, sealed_at_ms, filter_id FROM dedup.segments;
@@ -115,21 +187,25 @@ DECLARE
   v_table text;
 BEGIN
   PERFORM pg_advisory_xact_lock(1684366453, 3);   -- PREPARE: one at a time
-  SELECT coalesce(max(segment_id), 0) + 1 INTO v_id FROM dedup.segments;
+  GRANT CREATE ON SCHEMA dedup TO dedup_janitor;
+  SELECT coalesce(max(segment_id), 0) + 1 INTO v_id FROM dedup.segments;   -- never used twice: the newest ones are not removed
   FOREACH v_table IN ARRAY ARRAY['claims', 'results'] LOOP
     EXECUTE format('CREATE TABLE dedup.%I (LIKE dedup.%I INCLUDING DEFAULTS INCLUDING CONSTRAINTS)', v_table || '_s' || v_id, v_table);
     EXECUTE format('CREATE UNIQUE INDEX ON dedup.%I (digest%s)', v_table || '_s' || v_id, CASE v_table WHEN 'results' THEN ', fence' ELSE '' END);
+    EXECUTE format('ALTER TABLE dedup.%I OWNER TO dedup_janitor', v_table || '_s' || v_id);
+    EXECUTE format('REVOKE INSERT, UPDATE, DELETE, TRUNCATE ON dedup.%I FROM dedup_janitor', v_table || '_s' || v_id);
     EXECUTE format('ALTER TABLE dedup.%I ATTACH PARTITION dedup.%I FOR VALUES IN (%s)', v_table, v_table || '_s' || v_id, v_id);
   END LOOP;
+  REVOKE CREATE ON SCHEMA dedup FROM dedup_janitor;
   INSERT INTO dedup.segments (segment_id, state, origin_ms) VALUES (v_id, 'prepared', dedup.now_ms());
   RETURN v_id;
 END $$;
 
--- Closes the open segment and opens the next prepared one. Gives up at once rather than make claims wait: behind a caller's
--- transaction older than 100 ms, or after 50 ms of queueing. Answers what it did: rotated | held | busy | not-prepared.
-CREATE FUNCTION dedup.rotate_v1() RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+-- Takes the ROTATION lock for a change of layout: it waits for every claimer in flight, so all their rows are visible to the next
+-- statement. Gives up at once rather than make claims wait: behind a caller's transaction older than 100 ms, or after 50 ms of queueing.
+-- Answers taken | held | busy.
+CREATE FUNCTION dedup.take_rotation() RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
-  v_next   int;
   v_before text[];
 BEGIN
   SELECT array_agg(virtualtransaction) INTO v_before FROM pg_locks
@@ -143,10 +219,20 @@ BEGIN
   END IF;
   BEGIN
     PERFORM set_config('lock_timeout', '50ms', true);
-    PERFORM pg_advisory_xact_lock(1684366453, 1);   -- ROTATION: waits for every claimer in flight, so all their rows are visible below
+    PERFORM pg_advisory_xact_lock(1684366453, 1);
   EXCEPTION WHEN lock_not_available THEN
     RETURN 'busy';
   END;
+  RETURN 'taken';
+END $$;
+
+-- Closes the open segment and opens the next prepared one. Answers what it did: rotated | held | busy | not-prepared.
+CREATE FUNCTION dedup.rotate_v1() RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_next  int;
+  v_taken text := dedup.take_rotation();
+BEGIN
+  IF v_taken <> 'taken' THEN RETURN v_taken; END IF;
   SELECT min(segment_id) INTO v_next FROM dedup.segments WHERE state = 'prepared';
   IF v_next IS NULL OR NOT EXISTS (SELECT 1 FROM pg_inherits
       WHERE inhparent = 'dedup.claims'::regclass AND inhrelid = to_regclass('dedup.claims_s' || v_next) AND NOT inhdetachpending) THEN
@@ -155,6 +241,7 @@ BEGIN
   UPDATE dedup.segments SET state = 'sealed', sealed_at_ms = dedup.now_ms() WHERE state = 'open';
   UPDATE dedup.segments SET state = 'open', opened_at_ms = dedup.now_ms(), origin_ms = dedup.now_ms() WHERE segment_id = v_next;
   UPDATE dedup.layout SET current_segment = v_next, generation = generation + 1;
+  PERFORM nextval('dedup.segments_change');
   RETURN 'rotated';
 END $$;
 

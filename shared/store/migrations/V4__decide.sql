@@ -16,20 +16,90 @@ CREATE FUNCTION dedup.judge_v1(meta int, expires bigint, ends bigint, rec_reques
     ELSE 3 END $$;
 
 -- One index probe per (segment, digest) pair, whatever the planner believes about the sizes of segments. The pairs: every digest in
--- each of `segments`, and the named ones in `maybe_segment`. Inlined into the calling statement, so it shares that statement's snapshot.
+-- each of `segments`, and the named ones in `maybe_segment` (archives, which have negative numbers there, match nothing here). Inlined
+-- into the calling statement, so it shares that statement's snapshot; OFFSET 0 keeps the times from being computed anew wherever they are
+-- mentioned. In a frozen segment only what is done counts: everything else was carried on before. Nothing is ever changed there (`frozen`
+-- says so); what was forgotten of it has a tombstone. A pair that names a segment which is cold by now matches nothing: its archive has another filter.
 CREATE FUNCTION dedup.look(p_digest uuid[], segments int[], maybe_item int[], maybe_segment int[])
-  RETURNS TABLE (n bigint, segment_id int, digest uuid, fence bigint, request_hash bigint, fingerprint int, first_seen bigint, expires bigint, ends bigint, meta int)
+  RETURNS TABLE (n bigint, segment_id int, digest uuid, fence bigint, request_hash bigint, fingerprint int, first_seen bigint, expires bigint, ends bigint, meta int, frozen boolean)
   LANGUAGE sql STABLE AS $$
   SELECT p.n, c.segment_id, c.digest, c.fence, c.request_hash, c.fingerprint, dedup.t_out(s.origin_ms, c.first_seen),
-         dedup.t_out(s.origin_ms, c.expires), dedup.t_out(s.origin_ms, c.ends), c.meta
+         dedup.t_out(s.origin_ms, c.expires), dedup.t_out(s.origin_ms, c.ends), c.meta, s.state = 'frozen'
   FROM (SELECT i.n, i.digest, g.segment_id FROM unnest(p_digest) WITH ORDINALITY i(digest, n) CROSS JOIN unnest(segments) g(segment_id)
         UNION ALL
         SELECT m.item, p_digest[m.item], m.segment FROM unnest(maybe_item, maybe_segment) m(item, segment)) p
   CROSS JOIN LATERAL (SELECT * FROM dedup.claims c WHERE c.segment_id = p.segment_id AND c.digest = p.digest LIMIT 1) c
-  JOIN dedup.segments s ON s.segment_id = c.segment_id $$;
+  JOIN dedup.segments s ON s.segment_id = c.segment_id
+  WHERE s.state IN ('open', 'sealed')
+     OR s.state = 'frozen' AND c.meta & 7 = 3 AND NOT EXISTS (SELECT 1 FROM dedup.tombstones t WHERE t.digest = c.digest AND t.place = c.segment_id)
+  OFFSET 0 $$;
+
+-- The exact look into the cold tier: one indexed read per archive. hit: 0 nothing that still counts · 1 found · 2 not found, and an
+-- archive cannot be read, so nothing can be said. A key found is found, whatever the state of other archives.
+CREATE FUNCTION dedup.look_cold(p_digest uuid, p_archives int[], p_now bigint, OUT hit int, OUT archive int, OUT expires bigint, OUT flags int, OUT from_ms bigint, OUT to_ms bigint)
+  LANGUAGE plpgsql STABLE SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+  b       record;
+  a       record;
+  v_key   bytea := substring(uuid_send(p_digest) FOR 9);
+  v_tail  bytea;
+  v_skip  int;
+  v_width int;
+  v_len   int;
+  v_n     int;
+  v_low   int;
+  v_high  int;
+  v_mid   int;
+  v_seen  bytea;
+  v_at    int;
+  v_class int;
+  v_bad   boolean := false;
+  i       int;
+BEGIN
+  hit := 0;
+  FOREACH i IN ARRAY p_archives LOOP
+    SELECT x.* INTO b FROM dedup.blocks x WHERE x.archive_id = i AND x.first <= p_digest ORDER BY x.first DESC LIMIT 1;
+    -- The first block's `first` is zero, so there is always one; a digest beyond its end means that the next one is missing.
+    IF NOT FOUND OR p_digest >= b.until
+       OR b.sum <> substring(sha256(int4send(i) || uuid_send(b.first) || coalesce(uuid_send(b.until), ''::bytea) || b.data) FOR 8) THEN
+      v_bad := true;
+      CONTINUE;
+    END IF;
+    v_skip := get_byte(b.data, 1);
+    v_width := get_byte(b.data, 2);
+    v_len := 9 - v_skip;
+    v_n := (octet_length(b.data) - 4 - v_skip) / (v_len + v_width);
+    IF get_byte(b.data, 0) <> 1 THEN
+      v_bad := true;
+      CONTINUE;
+    END IF;
+    CONTINUE WHEN substring(b.data FROM 5 FOR v_skip) <> substring(v_key FOR v_skip);
+    v_tail := substring(v_key FROM v_skip + 1);
+    v_low := 0;
+    v_high := v_n;
+    WHILE v_low < v_high LOOP
+      v_mid := (v_low + v_high) / 2;
+      IF substring(b.data FROM 5 + v_skip + v_mid * v_len FOR v_len) < v_tail THEN v_low := v_mid + 1; ELSE v_high := v_mid; END IF;
+    END LOOP;
+    CONTINUE WHEN v_low = v_n OR substring(b.data FROM 5 + v_skip + v_low * v_len FOR v_len) <> v_tail;
+    v_at := 4 + v_skip + v_n * v_len + v_low * v_width;
+    v_class := CASE v_width WHEN 1 THEN get_byte(b.data, v_at) ELSE get_byte(b.data, v_at) * 256 + get_byte(b.data, v_at + 1) END;
+    SELECT x.class_expires[v_class + 1] AS expires, x.class_flags[v_class + 1] AS flags, x.from_ms, x.to_ms INTO a FROM dedup.archives x WHERE x.archive_id = i;
+    IF a.expires IS NULL THEN
+      v_bad := true;
+      CONTINUE;
+    END IF;
+    CONTINUE WHEN p_now >= a.expires OR EXISTS (SELECT 1 FROM dedup.tombstones t WHERE t.digest = p_digest AND t.place = -i);
+    IF hit = 0 OR a.expires > expires THEN
+      hit := 1; archive := i; expires := a.expires; flags := a.flags; from_ms := a.from_ms; to_ms := a.to_ms;
+    END IF;
+  END LOOP;
+  IF hit = 0 AND v_bad THEN hit := 2; END IF;
+END $$;
 
 -- A record as functions pass it. kind: 0 found · 1 granted · 2 granted again with its lease renewed · 3 held by somebody's open
--- transaction (busy) · 4 changed under five looks (busy too). at_ms: home time of the judgement.
+-- transaction (busy) · 4 changed under five looks (busy too) · 5 the archive cannot be read · 6 found in the archive: done, with a
+-- window's end, when it was first seen (between first_seen and ends), and no more. at_ms: home time of the judgement.
 CREATE TYPE dedup.fact AS (kind int, digest uuid, fence bigint, request_hash bigint, fingerprint int, first_seen bigint, expires bigint, ends bigint, meta int, at_ms bigint);
 
 -- What a claim of one digest needs besides the digest.
@@ -49,16 +119,20 @@ CREATE FUNCTION dedup.after(now bigint, span bigint) RETURNS bigint LANGUAGE sql
   SELECT CASE WHEN span = 9223372036854775807 THEN span ELSE now + span END $$;
 
 -- One digest, the long way: look, judge, write with the full condition, look again if that hit nothing. `previous` tells a new owner
--- what became of the one before.
-CREATE FUNCTION dedup.decide_one(a dedup.ask, segments int[], maybe int[], p_current int, p_origin bigint, p_fence bigint, OUT f dedup.fact, OUT previous jsonb)
+-- what became of the one before. Where a row would not keep the key from being granted, the archives are asked too.
+CREATE FUNCTION dedup.decide_one(a dedup.ask, segments int[], archives int[], maybe int[], p_current int, p_origin bigint, p_fence bigint, OUT f dedup.fact, OUT previous jsonb)
   LANGUAGE plpgsql AS $$
 DECLARE
   r       record;
+  k       record;
   t       dedup.claim_texts;
   v_judge int;
   v_tries int := 1;
 BEGIN
   f.digest := a.digest;
+  IF cardinality(maybe) > 0 THEN
+    archives := archives || ARRAY(SELECT x.archive_id FROM unnest(maybe) m JOIN dedup.archives x ON x.archive_id = -m AND x.state = 'live');
+  END IF;
   FOR round IN 1..5 LOOP
     f.at_ms := dedup.now_ms();
     SELECT l.* INTO r FROM dedup.look(ARRAY[a.digest], segments, array_fill(1, ARRAY[cardinality(maybe)]), maybe) l
@@ -69,6 +143,16 @@ BEGIN
       f := (0, a.digest, r.fence, r.request_hash, r.fingerprint, r.first_seen, r.expires, r.ends, r.meta, f.at_ms);
       RETURN;
     END IF;
+    IF cardinality(archives) > 0 AND v_judge <> 6 THEN
+      SELECT z.* INTO k FROM dedup.look_cold(a.digest, archives, f.at_ms) z;
+      IF k.hit = 1 THEN
+        f := (6, a.digest, 0, 0, 0, k.from_ms, k.expires, k.to_ms, 3 | k.flags, f.at_ms);
+        RETURN;
+      ELSIF k.hit = 2 THEN
+        f.kind := 5;
+        RETURN;
+      END IF;
+    END IF;
     IF v_judge = 6 THEN
       UPDATE dedup.claims c SET ends = dedup.t_in((SELECT origin_ms FROM dedup.segments WHERE segment_id = r.segment_id), f.at_ms + least(a.lease_ms, a.window_ms))
         WHERE c.segment_id = r.segment_id AND c.digest = a.digest AND c.fence = r.fence AND c.meta = r.meta
@@ -78,10 +162,11 @@ BEGIN
       RETURN;
     END IF;
     IF v_judge > 0 THEN
-      -- Two statements: in one, the insert would meet the row that is being deleted, and the key would be lost.
+      -- Two statements: in one, the insert would meet the row that is being deleted, and the key would be lost. A row of a frozen segment
+      -- stays where it is: it is past its time, and what is granted now comes before it in every look.
       DELETE FROM dedup.claims c WHERE c.segment_id = r.segment_id AND c.digest = a.digest AND c.fence = r.fence AND c.meta = r.meta
-          AND dedup.t_out((SELECT origin_ms FROM dedup.segments WHERE segment_id = r.segment_id), c.ends) = r.ends;
-      CONTINUE WHEN NOT FOUND;
+          AND dedup.t_out((SELECT origin_ms FROM dedup.segments WHERE segment_id = r.segment_id), c.ends) = r.ends AND NOT r.frozen;
+      CONTINUE WHEN NOT FOUND AND NOT r.frozen;
       IF v_judge IN (2, 3) THEN
         v_tries := least((r.meta >> 8) + 1, 8388607);
         SELECT * INTO t FROM dedup.claim_texts x WHERE x.digest = a.digest AND x.fence = r.fence;
@@ -106,7 +191,7 @@ END $$;
 
 -- The batch, after the rotation lock. Its lock_timeout is the function's own, so it never leaks into a caller's transaction; plans are
 -- pinned to index probes, since a plan made on an empty segment would decay.
-CREATE FUNCTION dedup.decide_rows(p_asks dedup.ask[], p_segments int[], p_maybe_item int[], p_maybe_segment int[], p_current int, p_origin bigint, p_fence bigint,
+CREATE FUNCTION dedup.decide_rows(p_asks dedup.ask[], p_segments int[], p_archives int[], p_maybe_item int[], p_maybe_segment int[], p_current int, p_origin bigint, p_fence bigint,
     OUT facts dedup.fact[], OUT previous jsonb)
   LANGUAGE plpgsql SET lock_timeout = '25ms' SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
@@ -119,10 +204,12 @@ DECLARE
   v_missed int[];
   v_one    dedup.fact;
   v_step   record;
+  v_cold   dedup.fact[];
+  v_hits   int[];
   i        int;
 BEGIN
   BEGIN
-    SELECT array_agg(a.digest ORDER BY a.n) INTO v_digest FROM unnest(p_asks) a;
+    v_digest := ARRAY(SELECT a.digest FROM unnest(p_asks) a);
     SELECT array_agg(b.n), array_agg(b.n) FILTER (WHERE b.judge IN (1, 2, 3, 6)),
            array_agg((0, b.digest, b.fence, b.request_hash, b.fingerprint, b.first_seen, b.expires, b.ends, b.meta, v_now)::dedup.fact) FILTER (WHERE b.judge IN (4, 5, 7, 8))
       INTO v_seen, v_slow, v_found
@@ -131,6 +218,21 @@ BEGIN
              ORDER BY l.n, v_now >= CASE WHEN l.meta & 7 IN (1, 2) THEN greatest(l.expires, l.ends) ELSE l.expires END,
                       CASE l.meta & 7 WHEN 3 THEN 0 WHEN 4 THEN 2 ELSE 1 END, l.fence DESC) b;
     facts := coalesce(v_found, '{}');
+    -- Of what no row was found: the archives that no filter excluded for all, and those that one did not exclude for this key (if they still
+    -- count: one that was merged since is in its successor, whose filter the caller does not know).
+    IF cardinality(p_archives) > 0 OR cardinality(p_maybe_segment) > 0 THEN
+      SELECT array_agg(a.n), array_agg(CASE k.hit WHEN 1 THEN (6, a.digest, 0, 0, 0, k.from_ms, k.expires, k.to_ms, 3 | k.flags, v_now)::dedup.fact
+                                                  ELSE (5, a.digest, NULL, NULL, NULL, NULL, NULL, NULL, NULL, v_now)::dedup.fact END)
+        INTO v_hits, v_cold
+        FROM unnest(p_asks) a
+        LEFT JOIN (SELECT m.item, array_agg(x.archive_id) AS archives FROM unnest(p_maybe_item, p_maybe_segment) m(item, place)
+                     JOIN dedup.archives x ON x.archive_id = -m.place AND x.state = 'live' GROUP BY m.item) y ON y.item = a.n
+        CROSS JOIN LATERAL (SELECT coalesce(p_archives, '{}') || coalesce(y.archives, '{}') AS archives) w
+        CROSS JOIN LATERAL dedup.look_cold(a.digest, w.archives, v_now) k
+        WHERE (v_seen IS NULL OR NOT a.n = ANY (v_seen)) AND cardinality(w.archives) > 0 AND k.hit > 0;
+      facts := facts || coalesce(v_cold, '{}');
+      v_seen := v_seen || v_hits;
+    END IF;
     IF v_seen IS NULL OR cardinality(v_seen) < cardinality(p_asks) THEN
       WITH asked AS (
         SELECT a.*, CASE WHEN a.claim THEN 257 ELSE 275 END AS meta, dedup.t_in(p_origin, dedup.after(v_now, a.window_ms)) AS expires,
@@ -151,7 +253,7 @@ BEGIN
       END IF;
     END IF;
     FOREACH i IN ARRAY coalesce(v_slow, '{}') || coalesce(v_missed, '{}') LOOP
-      SELECT o.f, o.previous INTO v_step FROM dedup.decide_one(p_asks[i], p_segments,
+      SELECT o.f, o.previous INTO v_step FROM dedup.decide_one(p_asks[i], p_segments, p_archives,
         ARRAY(SELECT s FROM unnest(p_maybe_item, p_maybe_segment) m(item, s) WHERE m.item = i), p_current, p_origin, p_fence) o;
       facts := facts || v_step.f;
       IF v_step.previous IS NOT NULL THEN previous := coalesce(previous, '{}') || jsonb_build_object(v_digest[i]::text, v_step.previous); END IF;
@@ -163,7 +265,7 @@ BEGIN
     PERFORM set_config('lock_timeout', '3ms', true);
     FOR i IN 1 .. cardinality(p_asks) LOOP
       BEGIN
-        SELECT o.f, o.previous INTO v_step FROM dedup.decide_one(p_asks[i], p_segments,
+        SELECT o.f, o.previous INTO v_step FROM dedup.decide_one(p_asks[i], p_segments, p_archives,
           ARRAY(SELECT s FROM unnest(p_maybe_item, p_maybe_segment) m(item, s) WHERE m.item = i), p_current, p_origin, p_fence) o;
         v_one := v_step.f;
         IF v_step.previous IS NOT NULL THEN previous := coalesce(previous, '{}') || jsonb_build_object(v_one.digest::text, v_step.previous); END IF;
@@ -175,10 +277,19 @@ BEGIN
   END;
 END $$;
 
--- Where to look: every live segment whose filter the caller did not use. The open one always.
-CREATE FUNCTION dedup.live_segments(p_skip uuid[]) RETURNS int[] LANGUAGE sql STABLE AS $$
-  SELECT array_agg(segment_id ORDER BY segment_id DESC) FROM dedup.segments
-  WHERE state = 'open' OR (state IN ('sealed', 'frozen') AND (filter_id IS NULL OR NOT filter_id = ANY (p_skip))) $$;
+-- Archives to look into: those whose filter the caller did not use; null: none.
+CREATE FUNCTION dedup.live_archives(p_skip uuid[]) RETURNS int[] LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  RETURN (SELECT array_agg(archive_id ORDER BY to_ms DESC) FROM dedup.archives WHERE state = 'live' AND NOT filter_id = ANY (p_skip));
+END $$;
+
+-- Where to look: every live segment whose filter the caller did not use. The open one always. (plpgsql, as keep_texts below: a function in
+-- plain SQL that cannot be inlined is parsed and planned anew in each call.)
+CREATE FUNCTION dedup.live_segments(p_skip uuid[]) RETURNS int[] LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  RETURN (SELECT array_agg(segment_id ORDER BY segment_id DESC) FROM dedup.segments
+    WHERE state = 'open' OR (state IN ('sealed', 'frozen') AND (filter_id IS NULL OR NOT filter_id = ANY (p_skip))));
+END $$;
 
 -- A caller at a higher isolation level looks at an old snapshot: it must not have missed a change of layout. FOR SHARE of the layout row
 -- turns that into 40001, which a retry cures.
@@ -195,7 +306,8 @@ CREATE FUNCTION dedup.result_of(p_digest uuid, p_fence bigint) RETURNS SETOF ded
 
 -- Keeps what people want to read beside the grants among `p_facts`. p_ids, p_keep: of the topics that asks point to; p_item: index of the ask.
 CREATE FUNCTION dedup.keep_texts(p_facts dedup.fact[], p_asks dedup.ask[], p_ids int[], p_keep text[], p_item int[], p_group text[], p_key text[], p_owner text[])
-  RETURNS void LANGUAGE sql AS $$
+  RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
   INSERT INTO dedup.claim_texts AS t (digest, fence, topic_id, grp, key, owner)
     SELECT x.digest, x.fence, p_ids[a.topic], k.grp, CASE p_keep[a.topic] WHEN 'never' THEN NULL ELSE k.key END, k.owner
       FROM unnest(p_item, p_group, p_key, p_owner) k(n, grp, key, owner) JOIN unnest(p_asks) a ON a.n = k.n
@@ -203,10 +315,11 @@ CREATE FUNCTION dedup.keep_texts(p_facts dedup.fact[], p_asks dedup.ask[], p_ids
       WHERE a.claim OR p_keep[a.topic] = 'always'
       ORDER BY x.digest
     ON CONFLICT ON CONSTRAINT claim_texts_pkey DO UPDATE SET fence = excluded.fence, topic_id = excluded.topic_id, grp = excluded.grp, key = excluded.key,
-      owner = excluded.owner, note = NULL $$;
+      owner = excluded.owner, note = NULL;
+END $$;
 
 -- The call of a service instance. Arrays of one length over different digests, sorted by digest.
---   p_skip          ids of the filters used for all keys; p_maybe_*: (item, segment) pairs whose filter said "maybe"
+--   p_skip          ids of the filters used for all keys; p_maybe_*: (item, segment, or minus an archive) pairs whose filter said "maybe"
 --   p_topics        names with the versions the caller knows; p_topic: index into them, from 1
 --   p_window        ms, 9223372036854775807 = forever, -1 = the topic's; p_lease: ms, -1 = the topic's
 --   p_text_*        what to keep beside records (item index from 1)
@@ -219,7 +332,7 @@ CREATE FUNCTION dedup.decide_v1(p_home uuid, p_secret bytea, p_not_after bigint,
     OUT kind int[], OUT digest uuid[], OUT fence bigint[], OUT request_hash bigint[], OUT fingerprint int[], OUT first_seen bigint[], OUT expires bigint[],
     OUT ends bigint[], OUT meta int[], OUT at_ms bigint[], OUT extras text,
     OUT r_digest uuid[], OUT r_status int[], OUT r_omitted boolean[], OUT r_media text[], OUT r_headers text[], OUT r_body bytea[], OUT home_ms bigint)
-  LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off AS $$
+  LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
   v_layout   record;
@@ -236,10 +349,14 @@ DECLARE
   v_granted  boolean;
   v_open     boolean;
   v_results  boolean;
+  v_until    bigint;
 BEGIN
   PERFORM pg_advisory_xact_lock_shared(1684366453, 1);   -- ROTATION: the layout below stays true until this transaction ends
   -- Every statement has its price to start, which a call of few keys feels: what can be read at once is.
-  SELECT l.current_segment, s.origin_ms, h.home_id, h.secret_id, h.epoch, dedup.live_segments(p_skip) AS segments, (SELECT pos FROM dedup.forget_position) AS pos,
+  SELECT l.current_segment, s.origin_ms, h.home_id, h.secret_id, h.epoch, (SELECT pos FROM dedup.forget_position) AS pos,
+         (SELECT array_agg(segment_id ORDER BY segment_id DESC) FROM dedup.segments   -- as live_segments
+           WHERE state = 'open' OR (state IN ('sealed', 'frozen') AND (filter_id IS NULL OR NOT filter_id = ANY (p_skip)))) AS segments,
+         (SELECT array_agg(archive_id ORDER BY to_ms DESC) FROM dedup.archives WHERE state = 'live' AND NOT filter_id = ANY (p_skip)) AS archives,   -- as live_archives
          t.ids, t.windows, t.leases, t.keeps
     INTO v_layout FROM dedup.layout l JOIN dedup.segments s ON s.segment_id = l.current_segment CROSS JOIN dedup.home h CROSS JOIN LATERAL (
       SELECT array_agg(t.topic_id ORDER BY a.n) AS ids, array_agg(t.window_ms ORDER BY a.n) AS windows, array_agg(t.lease_ms ORDER BY a.n) AS leases,
@@ -270,13 +387,15 @@ BEGIN
                     CASE i.lease WHEN -1 THEN v_leases[i.topic] ELSE i.lease END)::dedup.ask ORDER BY i.n)
     INTO v_asks FROM unnest(p_digest, p_topic, p_claim, p_request, p_fp, p_window, p_lease) WITH ORDINALITY i(digest, topic, claim, request, fp, win, lease, n);
   SELECT d.facts, d.previous INTO v_facts, v_prev
-    FROM dedup.decide_rows(v_asks, v_layout.segments, p_maybe_item, p_maybe_segment, v_layout.current_segment, v_layout.origin_ms, v_fence) d;
+    FROM dedup.decide_rows(v_asks, v_layout.segments, v_layout.archives, p_maybe_item, p_maybe_segment, v_layout.current_segment, v_layout.origin_ms, v_fence) d;
 
   SELECT array_agg(x.kind), array_agg(x.digest), array_agg(x.fence), array_agg(x.request_hash), array_agg(x.fingerprint), array_agg(x.first_seen),
          array_agg(x.expires), array_agg(x.ends), array_agg(x.meta), array_agg(x.at_ms),
-         bool_or(x.kind = 1), bool_or(x.kind = 0 AND x.meta & 7 = 1), bool_or(x.meta & 32 <> 0 AND x.meta & 7 = 3)
-    INTO kind, digest, fence, request_hash, fingerprint, first_seen, expires, ends, meta, at_ms, v_granted, v_open, v_results FROM unnest(v_facts) x;
-  IF v_granted THEN
+         bool_or(x.kind = 1), bool_or(x.kind = 0 AND x.meta & 7 = 1), bool_or(x.kind = 0 AND x.meta & 32 <> 0 AND x.meta & 7 = 3), max(x.expires) FILTER (WHERE x.kind = 1)
+    INTO kind, digest, fence, request_hash, fingerprint, first_seen, expires, ends, meta, at_ms, v_granted, v_open, v_results, v_until FROM unnest(v_facts) x;
+  IF v_granted AND cardinality(v_ids) = 1 THEN
+    PERFORM dedup.topic_used(v_ids[1], v_until, home_ms);
+  ELSIF v_granted THEN
     PERFORM dedup.topic_used(v_ids[g.topic], g.until, home_ms)
       FROM (SELECT a.topic, max(x.expires) AS until FROM unnest(v_facts) x JOIN unnest(v_asks) a ON a.digest = x.digest WHERE x.kind = 1 GROUP BY a.topic) g;
   END IF;
@@ -295,7 +414,7 @@ BEGIN
   IF v_results THEN
     SELECT array_agg(r.digest), array_agg(r.status::int), array_agg(r.omitted), array_agg(r.media_type), array_agg(r.headers), array_agg(r.body)
       INTO r_digest, r_status, r_omitted, r_media, r_headers, r_body
-      FROM unnest(v_facts) x CROSS JOIN LATERAL dedup.result_of(x.digest, x.fence) r WHERE x.meta & 32 <> 0 AND x.meta & 7 = 3;
+      FROM unnest(v_facts) x CROSS JOIN LATERAL dedup.result_of(x.digest, x.fence) r WHERE x.kind = 0 AND x.meta & 32 <> 0 AND x.meta & 7 = 3;
   END IF;
   status := 'ok';
   home_ms := dedup.now_ms();

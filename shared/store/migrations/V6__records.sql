@@ -21,6 +21,7 @@ CREATE FUNCTION dedup.lookup_v1(p_home uuid, p_secret bytea, p_digest uuid,
 DECLARE
   v_home record;
   r      record;
+  k      record;
 BEGIN
   PERFORM pg_advisory_xact_lock_shared(1684366453, 1);
   SELECT h.home_id, h.secret_id, (SELECT pos FROM dedup.forget_position) AS pos INTO v_home FROM dedup.home h;
@@ -33,7 +34,16 @@ BEGIN
   SELECT l.*, s.state INTO r FROM dedup.look(ARRAY[p_digest], dedup.live_segments('{}'), '{}', '{}') l JOIN dedup.segments s ON s.segment_id = l.segment_id
     ORDER BY home_ms >= CASE WHEN l.meta & 7 IN (1, 2) THEN greatest(l.expires, l.ends) ELSE l.expires END,
              CASE l.meta & 7 WHEN 3 THEN 0 WHEN 4 THEN 2 ELSE 1 END, l.fence DESC LIMIT 1;
-  IF NOT FOUND THEN RETURN; END IF;
+  IF NOT FOUND OR (home_ms >= CASE WHEN r.meta & 7 IN (1, 2) THEN greatest(r.expires, r.ends) ELSE r.expires END) THEN
+    SELECT z.* INTO k FROM dedup.look_cold(p_digest, coalesce(dedup.live_archives('{}'), '{}'), home_ms) z;
+    IF k.hit = 2 THEN RAISE EXCEPTION 'an archive of this home cannot be read' USING ERRCODE = 'data_corrupted'; END IF;
+    IF k.hit = 1 THEN
+      segment_id := -k.archive; segment_state := 'cold'; digest := p_digest; fence := 0; request_hash := 0; fingerprint := 0;
+      first_seen := k.from_ms; expires := k.expires; ends := k.to_ms; meta := 3 | k.flags;
+      RETURN;
+    END IF;
+    IF r.digest IS NULL THEN RETURN; END IF;
+  END IF;
   segment_id := r.segment_id; segment_state := r.state; digest := r.digest; fence := r.fence; request_hash := r.request_hash; fingerprint := r.fingerprint;
   first_seen := r.first_seen; expires := r.expires; ends := r.ends; meta := r.meta;
   SELECT t.owner, t.note INTO owner, note FROM dedup.claim_texts t WHERE t.digest = p_digest AND t.fence = r.fence;
@@ -46,7 +56,9 @@ CREATE FUNCTION dedup.forget_v1(p_home uuid, p_secret bytea, p_digest uuid, p_ac
   LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off SET lock_timeout = '1s' AS $$
 #variable_conflict use_column
 DECLARE
-  r record;
+  r         record;
+  v_archive int;
+  v_hit     int;
 BEGIN
   PERFORM pg_advisory_xact_lock_shared(1684366453, 1);
   home_ms := dedup.now_ms();
@@ -55,12 +67,23 @@ BEGIN
   FOR round IN 1..5 LOOP
     SELECT l.* INTO r FROM dedup.look(ARRAY[p_digest], dedup.live_segments('{}'), '{}', '{}') l LIMIT 1;
     EXIT WHEN NOT FOUND;
-    DELETE FROM dedup.claims c WHERE c.segment_id = r.segment_id AND c.digest = p_digest AND c.fence = r.fence;
-    IF FOUND THEN
+    IF r.frozen THEN
+      INSERT INTO dedup.tombstones (digest, place) VALUES (p_digest, r.segment_id) ON CONFLICT DO NOTHING;
+    ELSE
+      DELETE FROM dedup.claims c WHERE c.segment_id = r.segment_id AND c.digest = p_digest AND c.fence = r.fence;
+    END IF;
+    IF FOUND OR r.frozen THEN
       removed := removed OR home_ms < CASE WHEN r.meta & 7 IN (1, 2) THEN greatest(r.expires, r.ends) ELSE r.expires END;
       DELETE FROM dedup.results x WHERE x.digest = p_digest AND x.fence = r.fence;
       DELETE FROM dedup.claim_texts t WHERE t.digest = p_digest AND t.fence = r.fence;
     END IF;
+  END LOOP;
+  -- What is archived is not touched: a tombstone in each archive that holds the key. One that cannot be read gets it without a look.
+  FOREACH v_archive IN ARRAY coalesce(dedup.live_archives('{}'), '{}') LOOP
+    SELECT k.hit INTO v_hit FROM dedup.look_cold(p_digest, ARRAY[v_archive], home_ms) k;
+    CONTINUE WHEN v_hit = 0;
+    removed := removed OR v_hit = 1;
+    INSERT INTO dedup.tombstones (digest, place) VALUES (p_digest, -v_archive) ON CONFLICT DO NOTHING;
   END LOOP;
   UPDATE dedup.forget_position p SET pos = p.pos + 1 RETURNING p.pos INTO pos;
   INSERT INTO dedup.forget_log VALUES (pos, p_digest, home_ms);
@@ -71,9 +94,10 @@ BEGIN
 END $$;
 
 -- What an instance's feed asks each second, and whenever it is notified: home time, how far the log and the topics are.
-CREATE FUNCTION dedup.pulse_v1(OUT home_ms bigint, OUT forget_pos bigint, OUT topics_change bigint, OUT incarnation int, OUT durable boolean) LANGUAGE sql VOLATILE SECURITY DEFINER
+CREATE FUNCTION dedup.pulse_v1(OUT home_ms bigint, OUT forget_pos bigint, OUT topics_change bigint, OUT segments_change bigint, OUT incarnation int, OUT durable boolean) LANGUAGE sql VOLATILE SECURITY DEFINER
   SET search_path = pg_catalog, pg_temp AS $$
-  SELECT dedup.now_ms(), (SELECT pos FROM dedup.forget_position), (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM dedup.topics_change), dedup.incarnation(),
+  SELECT dedup.now_ms(), (SELECT pos FROM dedup.forget_position), (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM dedup.topics_change),
+    (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM dedup.segments_change), dedup.incarnation(),
     current_setting('fsync')::boolean AND current_setting('full_page_writes')::boolean
       AND current_setting('synchronous_commit') NOT IN ('off', 'local', 'remote_write') $$;
 

@@ -93,7 +93,8 @@ BEGIN
       ORDER BY home_ms >= CASE WHEN l.meta & 7 IN (1, 2) THEN greatest(l.expires, l.ends) ELSE l.expires END,
                CASE l.meta & 7 WHEN 3 THEN 0 WHEN 4 THEN 2 ELSE 1 END, l.fence DESC LIMIT 1;
     IF NOT FOUND THEN
-      outcome := 'not-open'; state := 'absent';
+      outcome := 'not-open';
+      state := CASE (dedup.look_cold(p_digest, coalesce(dedup.live_archives('{}'), '{}'), home_ms)).hit WHEN 1 THEN 'done' ELSE 'absent' END;
       RETURN;
     END IF;
     attempt := r.meta >> 8;
@@ -169,3 +170,42 @@ CREATE FUNCTION dedup.feeds_v1(p_pos bigint) RETURNS TABLE (region text, instanc
 GRANT EXECUTE ON FUNCTION dedup.open_claims_v1(uuid, bytea, text[], text[], int, uuid, int, int),
   dedup.force_release_v1(uuid, bytea, uuid, text, text, text, text), dedup.audit_v1(uuid, bytea, text, bigint, int),
   dedup.feed_seen_v1(uuid, text, text, int, bigint), dedup.feed_gone_v1(uuid), dedup.feeds_v1(bigint) TO dedup_service;
+
+-- What gauges show of this home. Looks at no more than p_scan claim texts, so that a home with many is not read through every few
+-- seconds; beyond that the open claims are counted too low.
+CREATE FUNCTION dedup.gauges_v1(p_home uuid, p_secret bytea, p_scan int,
+    OUT status text, OUT database_bytes bigint, OUT state text[], OUT segments bigint[], OUT seg_rows bigint[], OUT seg_bytes bigint[], OUT open_segment_ms bigint,
+    OUT in_progress bigint, OUT lapsed bigint, OUT oldest_ms bigint)
+  LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off
+  SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+#variable_conflict use_column
+DECLARE
+  v_now      bigint := dedup.now_ms();
+  v_segments int[];
+BEGIN
+  IF NOT EXISTS (SELECT 1 FROM dedup.home h WHERE h.home_id = p_home AND h.secret_id = p_secret) THEN status := 'wrong-home'; RETURN; END IF;
+  status := 'ok';
+  database_bytes := pg_database_size(current_database());
+  WITH tables AS (
+    SELECT s.state, to_regclass('dedup.claims_s' || s.segment_id) AS claims, to_regclass('dedup.results_s' || s.segment_id) AS results
+      FROM dedup.segments s WHERE s.state <> 'dropped'),
+  sized AS (
+    SELECT t.state, coalesce((SELECT greatest(c.reltuples, 0)::bigint FROM pg_class c WHERE c.oid = t.claims), 0) AS n,
+           coalesce(pg_total_relation_size(t.claims), 0) + coalesce(pg_total_relation_size(t.results), 0) AS b FROM tables t),
+  summed AS (
+    SELECT w.word, count(z.state) AS k, coalesce(sum(z.n), 0)::bigint AS n, coalesce(sum(z.b), 0)::bigint AS b
+      FROM unnest(ARRAY['prepared', 'open', 'sealed', 'frozen', 'cold']) w(word) LEFT JOIN sized z ON z.state = w.word GROUP BY w.word)
+  SELECT array_agg(m.word ORDER BY m.word), array_agg(m.k ORDER BY m.word), array_agg(m.n ORDER BY m.word), array_agg(m.b ORDER BY m.word)
+    INTO state, segments, seg_rows, seg_bytes FROM summed m;
+  SELECT greatest(v_now - s.opened_at_ms, 0) INTO open_segment_ms FROM dedup.segments s WHERE s.state = 'open';
+  v_segments := dedup.live_segments('{}');
+  SELECT count(*) FILTER (WHERE v_now < f.ends), count(*) FILTER (WHERE v_now >= f.ends), coalesce(v_now - min(f.first_seen), 0)
+    INTO in_progress, lapsed, oldest_ms
+    FROM (SELECT dedup.t_out(s.origin_ms, c.first_seen) AS first_seen, dedup.t_out(s.origin_ms, c.expires) AS expires, dedup.t_out(s.origin_ms, c.ends) AS ends
+            FROM (SELECT t.digest, t.fence FROM dedup.claim_texts t ORDER BY t.digest LIMIT p_scan) x CROSS JOIN unnest(v_segments) g(segment_id)
+            CROSS JOIN LATERAL (SELECT * FROM dedup.claims c WHERE c.segment_id = g.segment_id AND c.digest = x.digest LIMIT 1) c
+            JOIN dedup.segments s ON s.segment_id = c.segment_id WHERE c.fence = x.fence AND c.meta & 7 = 1) f
+    WHERE v_now < greatest(f.ends, f.expires);
+END $$;
+
+GRANT EXECUTE ON FUNCTION dedup.gauges_v1(uuid, bytea, int) TO dedup_service;

@@ -15,6 +15,7 @@
 --   55P03  key-busy: another open transaction holds this key (or the home is overloaded): roll back and try again
 --   40001  the transaction's snapshot is too old (only at REPEATABLE READ or SERIALIZABLE): roll back and try again
 --   25006  this is a standby
+--   XX001  an archive of this home cannot be read: no verdict for this key
 
 -- HMAC keys for uses other than the digest, each derived from the secret by a label; as `dedup_core::Secret` derives them.
 CREATE FUNCTION dedup.derived(secret bytea, label text) RETURNS bytea LANGUAGE sql IMMUTABLE AS $$
@@ -33,9 +34,9 @@ CREATE TYPE dedup.answer AS (
   verdict             text,          -- first · duplicate · in_progress · mismatch
   replayed            boolean,       -- first: the same request id was granted it before, so its effect may be there already
   key                 text,          -- in full
-  fence               text,          -- rises with every change of owner, sorts as text
+  fence               text,          -- rises with every change of owner, sorts as text (null: archived)
   attempt             int,
-  first_seen_at       timestamptz,
+  first_seen_at       timestamptz,   -- null: archived
   expires_at          timestamptz,   -- null: never (of a mismatch: not told)
   completed_at        timestamptz,
   outcome             text,          -- succeeded · failed
@@ -129,7 +130,8 @@ END $$;
 -- What a question needs of the home. Read in the statement after the rotation lock was taken.
 CREATE VIEW dedup.desk AS
   SELECT h.name AS home, h.prefixes, h.inner_pad, h.outer_pad, h.request_inner, h.request_outer, h.fingerprint_inner, h.fingerprint_outer,
-         dedup.timeline() AS timeline, (h.epoch::bigint << 55) | (dedup.timeline()::bigint << 44) AS fence, l.current_segment AS segment, s.origin_ms AS origin
+         dedup.timeline() AS timeline, (h.epoch::bigint << 55) | (dedup.timeline()::bigint << 44) AS fence, l.current_segment AS segment, s.origin_ms AS origin,
+         dedup.live_archives('{}') AS archives
     FROM dedup.layout l JOIN dedup.segments s ON s.segment_id = l.current_segment CROSS JOIN dedup.home h;
 
 -- Run right after that. The snapshot must not have missed a change of layout, a standby grants nothing, and what this transaction is told
@@ -240,7 +242,14 @@ BEGIN
     HINT = 'Nothing was changed. Roll back and try again in a moment.';
 END $$;
 
--- The usual case in one statement: no row of the key in any segment, so it is granted; null: there is one, or somebody was faster. It and
+-- What the archive holds cannot be read, so nobody can say whether the key was there.
+CREATE FUNCTION dedup.archive_unreadable() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  RAISE EXCEPTION USING ERRCODE = 'data_corrupted', MESSAGE = 'an archive of this home cannot be read, so there is no verdict for this key',
+    HINT = 'Nothing was changed. Roll back; the home needs its operator.';
+END $$;
+
+-- The usual case in one statement, where nothing is archived: no row of the key in any segment, so it is granted; null: there is one, or somebody was faster. It and
 -- decide_alone wait at most 100 ms for another's open transaction (with 25 ms, 64 sessions on two cores were told busy because of each
 -- other's file extensions). The timeout is the function's own, so it never leaks into the caller's
 -- transaction; plans are pinned to index probes as in dedup.decide_rows.
@@ -258,15 +267,16 @@ EXCEPTION WHEN lock_not_available THEN
   PERFORM dedup.key_busy();
 END $$;
 
-CREATE FUNCTION dedup.decide_alone(a dedup.ask, p_segments int[], p_segment int, p_origin bigint, p_fence bigint, OUT f dedup.fact, OUT previous jsonb)
+CREATE FUNCTION dedup.decide_alone(a dedup.ask, p_segments int[], p_archives int[], p_segment int, p_origin bigint, p_fence bigint, OUT f dedup.fact, OUT previous jsonb)
   LANGUAGE plpgsql SET lock_timeout = '100ms' SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
   r record;
 BEGIN
-  SELECT o.f, o.previous INTO r FROM dedup.decide_one(a, p_segments, '{}', p_segment, p_origin, p_fence) o;
+  SELECT o.f, o.previous INTO r FROM dedup.decide_one(a, p_segments, p_archives, '{}', p_segment, p_origin, p_fence) o;
   f := r.f;
   previous := r.previous;
   IF f.kind = 4 THEN PERFORM dedup.key_busy(); END IF;
+  IF f.kind = 5 THEN PERFORM dedup.archive_unreadable(); END IF;
 EXCEPTION WHEN lock_not_available THEN
   PERFORM dedup.key_busy();
 END $$;
@@ -278,6 +288,14 @@ DECLARE
   v_judge int := CASE f.kind WHEN 0 THEN dedup.judge_v1(f.meta, f.expires, f.ends, f.request_hash, f.fingerprint, f.at_ms, a.claim, a.request, a.fp) ELSE 0 END;
 BEGIN
   w.key := p_key;
+  IF f.kind = 6 THEN
+    w.verdict := 'duplicate';
+    w.fingerprint_checked := false;
+    w.expires_at := dedup.at(f.expires);
+    w.outcome := CASE WHEN f.meta & 8 = 0 THEN 'succeeded' ELSE 'failed' END;
+    w.result_omitted := nullif(f.meta & 32 <> 0, false);
+    RETURN w;
+  END IF;
   w.first_seen_at := dedup.at(f.first_seen);
   IF v_judge = 4 THEN
     w.verdict := 'mismatch';
@@ -363,8 +381,10 @@ BEGIN
   v_now := dedup.now_ms();
   v_until := dedup.after(v_now, d.window_ms);
   v_ends := CASE WHEN p_claim THEN v_now + least(d.lease_ms, d.window_ms) ELSE v_now END;
-  v_fence := dedup.grant_new(v_digest, d.segment, d.fence, v_request, v_fp, dedup.t_in(d.origin, v_now), dedup.t_in(d.origin, v_until), dedup.t_in(d.origin, v_ends),
-                             CASE WHEN p_claim THEN 257 ELSE 275 END);
+  IF d.archives IS NULL THEN
+    v_fence := dedup.grant_new(v_digest, d.segment, d.fence, v_request, v_fp, dedup.t_in(d.origin, v_now), dedup.t_in(d.origin, v_until), dedup.t_in(d.origin, v_ends),
+                               CASE WHEN p_claim THEN 257 ELSE 275 END);
+  END IF;
   IF v_fence IS NOT NULL THEN
     v_expires := dedup.t_in(d.origin, v_until);            -- as it was stored, so rounded
     v_until := dedup.t_out(d.origin, v_expires);
@@ -376,7 +396,7 @@ BEGIN
     a := (1, v_digest, 1, p_claim, v_request, v_fp, d.window_ms, d.lease_ms);
   ELSE
     a := (1, v_digest, 1, p_claim, v_request, v_fp, d.window_ms, d.lease_ms);
-    SELECT o.f, o.previous INTO r FROM dedup.decide_alone(a, dedup.live_segments('{}'), d.segment, d.origin, d.fence) o;
+    SELECT o.f, o.previous INTO r FROM dedup.decide_alone(a, dedup.live_segments('{}'), d.archives, d.segment, d.origin, d.fence) o;
     f := r.f;
     v_prev := r.previous;
     IF f.kind = 1 THEN PERFORM dedup.topic_used(d.topic_id, f.expires, f.at_ms); END IF;
@@ -454,8 +474,9 @@ BEGIN
     FROM (SELECT u.i, min(u.i) OVER (PARTITION BY u.digest)::int AS leader FROM unnest(v_digest) WITH ORDINALITY u(digest, i)) l;
   SELECT array_agg((s.n, s.digest, 1, false, dedup.request_none(), v_fp[s.i], coalesce(window_ms, d.window_ms), 0)::dedup.ask ORDER BY s.n) INTO v_asks
     FROM (SELECT u.i, u.digest, row_number() OVER (ORDER BY u.digest) AS n FROM unnest(v_digest) WITH ORDINALITY u(digest, i) WHERE v_leader[u.i] = u.i) s;
-  SELECT o.facts, o.previous INTO v_facts, v_previous FROM dedup.decide_rows(v_asks, dedup.live_segments('{}'), '{}', '{}', d.segment, d.origin, d.fence) o;
+  SELECT o.facts, o.previous INTO v_facts, v_previous FROM dedup.decide_rows(v_asks, dedup.live_segments('{}'), d.archives, '{}', '{}', d.segment, d.origin, d.fence) o;
   IF EXISTS (SELECT 1 FROM unnest(v_facts) x WHERE x.kind IN (3, 4)) THEN PERFORM dedup.key_busy(); END IF;
+  IF EXISTS (SELECT 1 FROM unnest(v_facts) x WHERE x.kind = 5) THEN PERFORM dedup.archive_unreadable(); END IF;
   PERFORM dedup.topic_used(d.topic_id, g.until, g.at_ms)
     FROM (SELECT max(x.expires) AS until, max(x.at_ms) AS at_ms FROM unnest(v_facts) x WHERE x.kind = 1) g WHERE g.until IS NOT NULL;
   IF d.keep_key = 'always' THEN
@@ -468,7 +489,7 @@ BEGIN
     a := (i, v_digest[i], 1, false, NULL, v_fp[i], NULL, NULL);
     IF v_leader[i] <> i THEN
       -- As somebody else's question over the record that the leader left.
-      f.kind := 0;
+      IF f.kind <> 6 THEN f.kind := 0; END IF;
       IF f.expires <= f.at_ms THEN f.expires := f.at_ms + 1; END IF;
     END IF;
     w := dedup.shape(f, a, d.topic, v_full[i], CASE WHEN f.kind = 1 THEN v_previous -> v_digest[i]::text END);

@@ -29,7 +29,7 @@ impl Cached {
 
     /// Bytes it takes in process, roughly: the entry, the record, the cache's own bookkeeping (measured), and the result.
     pub fn weight(&self) -> u32 {
-        const ENTRY: usize = 320;
+        const ENTRY: usize = 400;
         let result = self.record.result.as_ref().map_or(0, |r| r.weight());
         u32::try_from(ENTRY + result).unwrap_or(u32::MAX)
     }

@@ -17,6 +17,7 @@ use crate::home::{Home, Homes};
 use crate::hot::HotTier;
 use crate::local::LocalTier;
 use crate::topics::Topics;
+use crate::trace::Traced;
 use crate::{Answer, Ask, Basis, Finish, FinishAnswer, FinishOp, Looked, Refusal, RefusalKind, Texts, sabotage};
 
 /// One question, parsed, not yet tied to a home's copy of its topic.
@@ -257,6 +258,8 @@ impl Ladder {
         let mut answers: Vec<Option<Result<Answer, Refusal>>> = vec![None; queries.len()];
         let mut misses = Vec::new();
         let belief = Belief::of(home);
+        let name = &home.spec.name;
+        let mut span = Traced::tier("local", name, queries.len());
         for (i, digest) in digests.iter().enumerate() {
             let cached = self.inner.local.get(digest);
             let hit = cached.and_then(|c| self.cached_answer(&belief, *digest, &c, &queries[i].question(), Tier::Local));
@@ -265,11 +268,16 @@ impl Ladder {
                 None => misses.push(i),
             }
         }
+        span.answered(queries.len() - misses.len());
+        drop(span);
         if let Some(hot) = &self.inner.hot
             && !misses.is_empty()
         {
             let asked: Vec<Digest> = misses.iter().map(|i| digests[*i]).collect();
+            let mut span = Traced::tier("hot", name, asked.len());
             let found = hot.get(asked).await;
+            span.answered(found.iter().flatten().count());
+            drop(span);
             let belief = Belief::of(home);
             let mut still = Vec::with_capacity(misses.len());
             for (i, cached) in misses.into_iter().zip(found) {
@@ -287,9 +295,15 @@ impl Ladder {
         }
         if !misses.is_empty() {
             let asks = misses.iter().map(|i| self.ask_of(policy, digests[*i], queries[*i])).collect();
+            let mut span = Traced::tier("home", name, misses.len());
             let found = home.decide(asks, deadline).await;
+            span.answered(found.iter().flatten().count());
+            drop(span);
             for (i, answer) in misses.into_iter().zip(found) {
-                if let Ok(answer) = &answer {
+                // What the archive tells lacks what caches compare and repeat; it is asked for again.
+                if let Ok(answer) = &answer
+                    && answer.tier != Tier::Cold
+                {
                     self.keep(home, digests[i], &answer.record, answer.basis);
                 }
                 answers[i] = Some(answer);
@@ -363,7 +377,10 @@ impl Ladder {
         let asked = by_home.into_iter().map(|(id, items, finishes)| async move {
             let home = self.inner.homes.get(id);
             let digests: Vec<Digest> = finishes.iter().map(|f| f.token.digest).collect();
+            let mut span = Traced::tier("home", &home.spec.name, finishes.len());
             let found = home.finish(finishes, deadline).await;
+            span.answered(found.iter().flatten().count());
+            drop(span);
             for (digest, answer) in digests.iter().zip(&found) {
                 if let Ok(FinishAnswer::Applied { record, basis, .. }) = answer {
                     self.keep(home, *digest, record, *basis);

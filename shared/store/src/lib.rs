@@ -8,6 +8,7 @@ mod cached;
 mod doctor;
 mod home;
 mod hot;
+mod janitor;
 mod ladder;
 mod local;
 mod metrics;
@@ -15,12 +16,15 @@ mod operators;
 mod postgres;
 mod refusal;
 mod sabotage;
+mod segments;
 mod topics;
+mod trace;
 
 pub use ask::{Answer, Ask, Basis, Finish, FinishAnswer, FinishOp, Looked, Previous, Texts};
 pub use doctor::{Finding, Grade, HomeProbe, HomeReport, home_secret, probe_home, probe_redis};
-pub use home::{Around, HomeHealth, HomeSettings, Homes, TopicCopy};
-pub use hot::{HotHealth, HotSettings, HotTier};
+pub use home::{Around, Figures, FilterHealth, HomeFigures, HomeHealth, HomeSettings, Homes, SegmentFigures, TopicCopy};
+pub use hot::{HotFigures, HotHealth, HotSettings, HotTier};
+pub use janitor::{ImportRow, ImportTopic, Janitor, JanitorError, JanitorSettings, Round};
 pub use ladder::{Ladder, LookedUp, Query, Request, TierReport};
 pub use local::{LocalHealth, LocalTier};
 pub use metrics::StoreMetrics;
@@ -30,4 +34,5 @@ pub use postgres::{
     migrate, raise_epoch,
 };
 pub use refusal::{Applied, Refusal, RefusalKind};
+pub use segments::SegmentInfo;
 pub use topics::{DeleteOutcome, PutOutcome, PutTopic, TopicSpec, Topics, TopicsError};

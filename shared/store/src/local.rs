@@ -1,6 +1,8 @@
 //! The local tier: done records in this process, within a byte budget.
 
 use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use dedup_core::Digest;
 use moka::sync::Cache;
@@ -31,6 +33,15 @@ pub(crate) type DigestBuild = BuildHasherDefault<DigestHasher>;
 #[derive(Clone)]
 pub struct LocalTier {
     cache: Option<Cache<Digest, Cached, DigestBuild>>,
+    counts: Arc<Counts>,
+}
+
+/// What went in, and what left otherwise than by eviction. (An eviction listener would lock the key at each insertion.)
+#[derive(Default)]
+struct Counts {
+    inserted: AtomicU64,
+    forgotten: AtomicU64,
+    evicted: AtomicU64,
 }
 
 /// What there is in it.
@@ -40,6 +51,8 @@ pub struct LocalHealth {
     pub entries: u64,
     /// Bytes, about.
     pub bytes: u64,
+    /// Records evicted, or not taken in, for want of room since the start, about.
+    pub evicted: u64,
 }
 
 impl LocalTier {
@@ -50,7 +63,7 @@ impl LocalTier {
         let cache = (bytes > 0).then(|| {
             Cache::builder().max_capacity(bytes).weigher(|_: &Digest, v: &Cached| v.weight()).build_with_hasher(DigestBuild::default())
         });
-        Self { cache }
+        Self { cache, counts: Arc::default() }
     }
 
     pub(crate) fn get(&self, digest: &Digest) -> Option<Cached> {
@@ -59,18 +72,29 @@ impl LocalTier {
 
     pub(crate) fn put(&self, digest: Digest, cached: Cached) {
         if let Some(cache) = &self.cache {
+            self.counts.inserted.fetch_add(1, Ordering::Relaxed);
             cache.insert(digest, cached);
         }
     }
 
     pub(crate) fn forget(&self, digest: &Digest) {
         if let Some(cache) = &self.cache {
-            cache.invalidate(digest);
+            if cache.remove(digest).is_some() {
+                self.counts.forgotten.fetch_add(1, Ordering::Relaxed);
+            }
         }
     }
 
     /// What there is in it; `None` when switched off.
     pub fn health(&self) -> Option<LocalHealth> {
-        self.cache.as_ref().map(|c| LocalHealth { entries: c.entry_count(), bytes: c.weighted_size() })
+        let cache = self.cache.as_ref()?;
+        let Counts { inserted, forgotten, evicted } = &*self.counts;
+        // Read before the entries are counted: what comes in between makes the difference too small, never too large.
+        let inserted = inserted.load(Ordering::Relaxed);
+        cache.run_pending_tasks();
+        let entries = cache.entry_count();
+        let gone = inserted.saturating_sub(forgotten.load(Ordering::Relaxed) + entries);
+        let evicted = evicted.fetch_max(gone, Ordering::Relaxed).max(gone);
+        Some(LocalHealth { entries, bytes: cache.weighted_size(), evicted })
     }
 }

@@ -9,12 +9,14 @@
 
 mod config;
 mod error;
+mod janitor;
 mod options;
 mod ports;
 mod postgres;
 mod proc;
 mod process;
 mod programs;
+mod prometheus;
 mod provision;
 mod proxy;
 mod redis;
@@ -27,8 +29,10 @@ mod wait;
 mod watchdog;
 
 pub use error::Error;
+pub use janitor::Janitor;
 pub use options::Options;
 pub use postgres::Postgres;
+pub use prometheus::{Prometheus, Rules, hasten};
 pub use proxy::{Mode, Odds, Proxy};
 pub use redis::Redis;
 pub use service::Service;

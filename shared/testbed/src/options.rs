@@ -9,6 +9,8 @@ pub struct Options {
     pub regions: Vec<String>,
     /// `dedup serve` processes per region.
     pub instances: usize,
+    /// Whether each region has a `dedup janitor`; its settings are `[janitor]` of `extra_tables`.
+    pub janitor: bool,
     /// Whether each region has a Redis.
     pub redis: bool,
     /// The `dedup` executable.
@@ -42,6 +44,7 @@ impl Options {
         Self {
             regions: ["eu", "us", "ap"].map(String::from).to_vec(),
             instances: 1,
+            janitor: false,
             redis: true,
             dedup_bin,
             postgres_settings: Vec::new(),

@@ -19,6 +19,12 @@ pub(crate) fn redis() -> Result<PathBuf, Error> {
         .ok_or_else(|| Error::Missing { program: "redis-server".into(), hint: "install the redis-server package (`make setup`)" })
 }
 
+/// `prometheus` from `PATH`.
+pub(crate) fn prometheus() -> Result<PathBuf, Error> {
+    in_path("prometheus")
+        .ok_or_else(|| Error::Missing { program: "prometheus".into(), hint: "install the prometheus package (`make setup`)" })
+}
+
 /// `ROOT/VERSION/bin/PROGRAM` with the highest version.
 fn newest(root: &Path, program: &str) -> Option<PathBuf> {
     let mut found: Vec<(u32, PathBuf)> = std::fs::read_dir(root)

@@ -8,7 +8,7 @@ use futures_util::future::{try_join, try_join_all};
 use crate::config::{self, Home, Instance};
 use crate::process::{Spec, run_tool};
 use crate::watchdog::{Kind, Watchdog};
-use crate::{Error, Options, Postgres, Redis, Region, Service, user};
+use crate::{Error, Janitor, Options, Postgres, Redis, Region, Service, user};
 
 const MIGRATE_TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -63,7 +63,7 @@ pub(crate) async fn stores(name: &str, options: &Options, watchdog: &Arc<Watchdo
         Some(redis) if options.redis_proxies => Some(crate::Proxy::start(redis.port()).await?),
         _ => None,
     };
-    Ok(Region { name: name.into(), proxy, postgres, standbys, redis, redis_proxy, instances: Vec::new() })
+    Ok(Region { name: name.into(), proxy, postgres, standbys, redis, redis_proxy, instances: Vec::new(), janitor: None })
 }
 
 impl Deployment<'_> {
@@ -93,6 +93,15 @@ impl Deployment<'_> {
         };
         run_tool(self.watchdog, &spec, MIGRATE_TIMEOUT).await?;
         region.postgres.create_login_roles().await
+    }
+
+    /// Starts the region's janitor.
+    pub(crate) async fn janitor(&self, region: &Region) -> Result<Janitor, Error> {
+        let Self { homes, options, .. } = self;
+        let dir = self.watchdog.dir().join(&region.name);
+        let mut env = vec![("DEDUP_JANITOR_PASSWORD".into(), region.postgres.password().into())];
+        env.extend_from_slice(&options.env);
+        Janitor::create(&region.name, &dir, homes, env, options, self.watchdog).await
     }
 
     /// Starts the region's instances.

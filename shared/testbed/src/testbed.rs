@@ -9,12 +9,13 @@ use crate::provision::{self, Deployment};
 use crate::slot::Slot;
 use crate::template::hex;
 use crate::watchdog::Watchdog;
-use crate::{Error, Options, Postgres, Redis, Service};
+use crate::{Error, Janitor, Options, Postgres, Prometheus, Redis, Rules, Service};
 
 /// Regions that run until this is dropped.
 #[derive(Debug)]
 pub struct Testbed {
     regions: Vec<Region>,
+    prometheus: Option<Prometheus>,
     secret_hex: String,
     watchdog: Arc<Watchdog>,
 }
@@ -36,6 +37,8 @@ pub struct Region {
     pub redis_proxy: Option<crate::Proxy>,
     /// The instances, in the order of their names; none after [`Testbed::start_stores`].
     pub instances: Vec<Service>,
+    /// Its janitor, if asked for.
+    pub janitor: Option<Janitor>,
 }
 
 impl Testbed {
@@ -53,6 +56,12 @@ impl Testbed {
         for (region, instances) in new.regions.iter_mut().zip(instances) {
             region.instances = instances;
         }
+        if options.janitor {
+            let janitors = try_join_all(new.regions.iter().map(|region| deployment.janitor(region))).await?;
+            for (region, janitor) in new.regions.iter_mut().zip(janitors) {
+                region.janitor = Some(janitor);
+            }
+        }
         Ok(new)
     }
 
@@ -62,11 +71,21 @@ impl Testbed {
     /// The first failure; by then everything that had been started is gone again.
     pub async fn start_stores(options: Options) -> Result<Self, Error> {
         let watchdog = Arc::new(Watchdog::start()?);
-        let mut new = Self { regions: Vec::new(), secret_hex: hex(&rand::random::<[u8; 32]>()), watchdog: Arc::clone(&watchdog) };
+        let mut new =
+            Self { regions: Vec::new(), prometheus: None, secret_hex: hex(&rand::random::<[u8; 32]>()), watchdog: Arc::clone(&watchdog) };
         let regions = options.regions.iter();
         let regions = regions.map(|name| provision::stores(name, &options, &watchdog));
         new.regions = try_join_all(regions).await?;
         Ok(new)
+    }
+
+    /// Starts a Prometheus that scrapes every instance each second; it ends with the testbed.
+    ///
+    /// # Errors
+    /// If it is not installed, or does not take the rules.
+    pub async fn start_prometheus(&mut self, rules: &[Rules<'_>]) -> Result<&Prometheus, Error> {
+        let started = Prometheus::start(&self.regions, rules, self.watchdog.dir(), &self.watchdog).await?;
+        Ok(self.prometheus.insert(started))
     }
 
     /// All regions, in the order of the options.
@@ -111,11 +130,12 @@ impl Testbed {
     }
 
     fn slots(&self) -> impl Iterator<Item = &Slot> {
-        self.regions.iter().flat_map(|region| {
-            let stores = [Some(region.postgres.slot()), region.redis.as_ref().map(Redis::slot)];
+        let regions = self.regions.iter().flat_map(|region| {
+            let stores = [Some(region.postgres.slot()), region.redis.as_ref().map(Redis::slot), region.janitor.as_ref().map(Janitor::slot)];
             let stores = stores.into_iter().flatten().chain(region.standbys.iter().map(Postgres::slot));
             stores.chain(region.instances.iter().map(Service::slot))
-        })
+        });
+        regions.chain(self.prometheus.iter().map(Prometheus::slot))
     }
 
     /// Frozen backends would hold up the end of their postmaster for 5 s.

@@ -77,8 +77,11 @@ async fn memory(world: &World) -> anyhow::Result<Vec<Extra>> {
     }
     let full = cpu::resident(service.pid());
     let metrics = dedup_client::Client::new(&service.url())?.metrics_text().await?;
-    let gauge = |name: &str| metrics.lines().find_map(|l| l.strip_prefix(name)?.rsplit(' ').next()?.parse::<f64>().ok()).unwrap_or(0.0);
-    let (entries, told) = (gauge("dedup_local_entries"), gauge("dedup_local_size_bytes"));
+    let local = |name: &str| {
+        let mut lines = metrics.lines().filter(|l| l.starts_with(name) && l.contains("tier=\"local\""));
+        lines.find_map(|l| l.rsplit(' ').next()?.parse::<f64>().ok()).unwrap_or(0.0)
+    };
+    let (entries, told) = (local("dedup_tier_entries"), local("dedup_tier_size_bytes"));
     ensure!(entries > 0.9 * CACHED as f64, "only {entries} records are cached");
     let grown = (full - idle) as f64;
     Ok(vec![

@@ -56,16 +56,10 @@ fn content_length(head: &[u8]) -> Option<usize> {
 
 /// Position of `needle`.
 pub fn find(hay: &[u8], needle: &[u8]) -> Option<usize> {
-    hay.windows(needle.len()).position(|w| w == needle)
+    memchr::memmem::find(hay, needle)
 }
 
 /// How often `needle` occurs.
 pub fn count(hay: &[u8], needle: &[u8]) -> usize {
-    let mut n = 0;
-    let mut rest = hay;
-    while let Some(at) = find(rest, needle) {
-        n += 1;
-        rest = &rest[at + needle.len()..];
-    }
-    n
+    memchr::memmem::find_iter(hay, needle).count()
 }

@@ -61,6 +61,11 @@ impl Row {
     }
 }
 
+/// Prints a figure as soon as it is known.
+pub fn say_extra(extra: &Extra) {
+    say(format!("{}: {:.2} {} ({})", extra.name, extra.value, extra.unit, extra.note));
+}
+
 /// All of it.
 #[derive(Debug)]
 pub struct Report {
@@ -83,7 +88,7 @@ impl Report {
     }
 
     pub fn add_extra(&mut self, extra: Extra) {
-        say(format!("{}: {:.2} {} ({})", extra.name, extra.value, extra.unit, extra.note));
+        say_extra(&extra);
         self.extras.push(extra);
     }
 

@@ -5,10 +5,13 @@ mod claims;
 mod config;
 pub mod connect;
 mod doctor;
+mod import;
+mod janitor;
 mod keys;
 mod migrate;
 mod openapi;
 mod raise_epoch;
+mod segments;
 mod serve;
 mod topics;
 mod topics_file;
@@ -22,6 +25,12 @@ use clap::Subcommand;
 pub enum Command {
     /// Serve one region over REST until SIGINT or SIGTERM
     Serve(serve::ServeArgs),
+    /// Tend the segments of the own region's homes until SIGINT or SIGTERM: make, rotate, filter, archive, merge, drop
+    Janitor(janitor::JanitorArgs),
+    /// Load keys that another system has seen into a home's archive
+    Import(import::ImportArgs),
+    /// Show segments and archives of all homes
+    Segments(segments::SegmentsArgs),
     /// Say what is wrong with a configuration file, all at once
     CheckConfig(config::ConfigArgs),
     /// Bring the homes of the own region up to date; run by their owner
@@ -56,6 +65,9 @@ impl Command {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self {
             Self::Serve(args) => serve::run(args),
+            Self::Janitor(args) => block_on(janitor::run(args)),
+            Self::Import(args) => block_on(import::run(args)),
+            Self::Segments(args) => block_on(segments::run(args)),
             Self::CheckConfig(args) => Ok(check_config::run(&args)),
             Self::Migrate(args) => block_on(migrate::run(args)),
             Self::RaiseEpoch(args) => block_on(raise_epoch::run(args)),

@@ -14,7 +14,8 @@ use crate::output::{complain, say, table};
 /// What `dedup topics` can do.
 #[derive(Debug, clap::Subcommand)]
 pub enum TopicsCommand {
-    /// Make the topics what a file says; topics it does not name stay as they are
+    /// Make the topics what a file says; topics it does not name stay as they are. Exit code 1: a topic failed; 2: a home could not be
+    /// reached and takes its topics later, by itself
     Apply {
         #[command(flatten)]
         connect: ConnectArgs,
@@ -36,26 +37,45 @@ pub async fn run(command: TopicsCommand) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// Exit code if all went well but a home has yet to take it.
+const PENDING: u8 = 2;
+
+/// What became of a topic, for people, and whether every home has it.
+struct Applied {
+    line: String,
+    everywhere: bool,
+}
+
 /// One topic after the other; one that fails does not keep the next from being applied.
 async fn apply(client: &Client, file: &Path) -> anyhow::Result<ExitCode> {
     let text = std::fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))?;
     let topics = topics_file::parse(&text).with_context(|| file.display().to_string())?;
-    let mut code = ExitCode::SUCCESS;
+    let (mut failed, mut pending) = (false, false);
     for (topic, policy) in &topics {
         match apply_one(client, topic, policy).await {
-            Ok(line) => say(line),
+            Ok(applied) => {
+                say(applied.line);
+                pending |= !applied.everywhere;
+            }
             Err(error) => {
                 say(format!("{topic}: failed"));
                 complain(&error.context(topic.clone()));
-                code = ExitCode::FAILURE;
+                failed = true;
             }
         }
     }
-    Ok(code)
+    if pending {
+        complain(&anyhow::anyhow!("not every home has all of it yet; the service goes on trying"));
+    }
+    Ok(match (failed, pending) {
+        (true, _) => ExitCode::FAILURE,
+        (false, true) => ExitCode::from(PENDING),
+        (false, false) => ExitCode::SUCCESS,
+    })
 }
 
 /// Puts a topic that is not yet so. Each PUT is a new version, so one that changes nothing is not sent.
-async fn apply_one(client: &Client, topic: &str, policy: &TopicPolicy) -> anyhow::Result<String> {
+async fn apply_one(client: &Client, topic: &str, policy: &TopicPolicy) -> anyhow::Result<Applied> {
     let before = match client.get_topic(topic).await {
         Ok(view) => Some(view),
         Err(error) if error.code() == Some("topic-not-found") => None,
@@ -67,18 +87,19 @@ async fn apply_one(client: &Client, topic: &str, policy: &TopicPolicy) -> anyhow
             true => "applied",
             false => "pending",
         };
-        let homes = homes(view).map(|(home, has)| format!("{home} {}", state(has)));
-        return Ok(line(topic, "unchanged", version, homes));
+        let homes: Vec<_> = homes(view).map(|(home, has)| (home.clone(), state(has).to_owned())).collect();
+        return Ok(applied(topic, "unchanged", version, &homes));
     }
     let put = client.put_topic(topic, policy).await.map_err(explained)?;
     let did = if before.is_some() { "updated" } else { "created" };
-    let homes = put.homes.iter().map(|(home, state)| format!("{home} {state}"));
-    Ok(line(topic, did, put.version, homes))
+    let homes: Vec<_> = put.homes.iter().map(|(home, state)| (home.clone(), state.to_string())).collect();
+    Ok(applied(topic, did, put.version, &homes))
 }
 
-fn line(topic: &str, did: &str, version: u64, homes: impl Iterator<Item = String>) -> String {
-    let homes: Vec<String> = homes.collect();
-    format!("{topic}: {did}, version {version} ({})", homes.join(", "))
+fn applied(topic: &str, did: &str, version: u64, homes: &[(String, String)]) -> Applied {
+    let texts: Vec<String> = homes.iter().map(|(home, state)| format!("{home} {state}")).collect();
+    let line = format!("{topic}: {did}, version {version} ({})", texts.join(", "));
+    Applied { line, everywhere: homes.iter().all(|(_, state)| state == "applied") }
 }
 
 fn is_so(view: &TopicView, policy: &TopicPolicy) -> bool {

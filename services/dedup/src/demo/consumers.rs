@@ -5,6 +5,7 @@ use std::time::Duration;
 use dedup_client::new_request_id;
 
 use super::ask::{Answer, Completion, Verdict};
+use super::incident::REPEATS;
 use super::topics::Topic;
 use super::world::World;
 
@@ -40,6 +41,11 @@ pub(super) async fn email(world: &World) {
     } else {
         deliver(region).await;
     }
+    let mut repeats = if world.storms(region) { REPEATS } else { 0 };
+    while repeats > 0 && world.pause(some_ms(10, 100)).await {
+        repeats -= 1;
+        deliver(region).await;
+    }
     while rand::random_bool(REDELIVERED) && world.pause(some_ms(10, 1_500)).await {
         deliver(world.region_of_redelivery(region)).await;
     }
@@ -50,6 +56,11 @@ pub(super) async fn clicks(world: &World, size: usize) {
     let region = world.any_region();
     let keys: Vec<String> = (0..size).map(|_| click(world, region)).collect();
     check_batch(world, region, &keys).await;
+    let mut repeats = if world.storms(region) { REPEATS } else { 0 };
+    while repeats > 0 && world.pause(some_ms(10, 100)).await {
+        repeats -= 1;
+        check_batch(world, region, &keys).await;
+    }
     while rand::random_bool(REDELIVERED) && world.pause(some_ms(10, 1_500)).await {
         check_batch(world, world.region_of_redelivery(region), &keys).await;
     }

@@ -12,8 +12,8 @@ pub(super) struct ReadyFile(PathBuf);
 
 impl ReadyFile {
     /// Writes the file at once or not at all: who sees it can read all of it.
-    pub(super) fn write(path: &Path, testbed: &Testbed) -> anyhow::Result<Self> {
-        let text = format!("{:#}\n", describe(testbed));
+    pub(super) fn write(path: &Path, testbed: &Testbed, prometheus: Option<&str>) -> anyhow::Result<Self> {
+        let text = format!("{:#}\n", describe(testbed, prometheus));
         let mut temporary = path.as_os_str().to_owned();
         temporary.push(format!(".{}", std::process::id()));
         private(temporary.as_ref(), &text)
@@ -29,8 +29,8 @@ impl Drop for ReadyFile {
     }
 }
 
-fn describe(testbed: &Testbed) -> Value {
-    json!({ "regions": testbed.regions().iter().map(region).collect::<Vec<_>>() })
+fn describe(testbed: &Testbed, prometheus: Option<&str>) -> Value {
+    json!({ "regions": testbed.regions().iter().map(region).collect::<Vec<_>>(), "prometheus": prometheus })
 }
 
 /// `url` and `pids.service` are those of the first instance.

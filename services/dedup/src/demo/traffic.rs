@@ -9,6 +9,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::consumers;
+use super::incident;
 use super::oracle::{Findings, Oracle};
 use super::screen::{Screen, say};
 use super::stop::Stop;
@@ -27,7 +28,7 @@ const EMAILS_PERCENT: u32 = 20;
 ///
 /// # Errors
 /// If the consumers' books show a broken promise.
-pub(super) async fn run(testbed: &Testbed, rate: u32, length: Option<Duration>, stop: &Stop) -> anyhow::Result<()> {
+pub(super) async fn run(testbed: &Testbed, rate: u32, length: Option<Duration>, incident: bool, stop: &Stop) -> anyhow::Result<()> {
     let world = Arc::new(World::new(testbed, Oracle::new(keys_remembered(rate)))?);
     let mut screen = Screen::new(testbed.regions().iter().map(|region| region.name.clone()).collect());
     let begun = Instant::now();
@@ -37,6 +38,7 @@ pub(super) async fn run(testbed: &Testbed, rate: u32, length: Option<Duration>, 
         () = until(begun, length) => {}
         () = send(&world, rate, &mut messages) => {}
         () = show(&world, &mut screen) => {}
+        () = incident::happen(&world, &testbed.regions()[0].name), if incident => {}
     }
     let seconds = begun.elapsed().as_secs_f64();
     // What is under way is answered and booked; nothing is delivered again.

@@ -1,6 +1,7 @@
 //! What all consumers share, and the mishaps that befall them.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -37,7 +38,11 @@ pub(super) struct World {
     /// Why the last question was not answered, for people.
     last_trouble: Mutex<Option<String>>,
     ending: tokio::sync::watch::Sender<bool>,
+    /// The region whose clients retry heavily; `NO_STORM`: none.
+    storm: AtomicUsize,
 }
+
+const NO_STORM: usize = usize::MAX;
 
 impl World {
     pub(super) fn new(testbed: &Testbed, oracle: Oracle) -> anyhow::Result<Self> {
@@ -57,6 +62,7 @@ impl World {
             recent_clicks: Mutex::default(),
             last_trouble: Mutex::default(),
             ending: tokio::sync::watch::Sender::new(false),
+            storm: AtomicUsize::new(NO_STORM),
         })
     }
 
@@ -84,6 +90,16 @@ impl World {
             false => region,
         };
         format!("{}:{kind}-{}", self.places[home].name, uuid::Uuid::new_v4().simple())
+    }
+
+    /// From now on the clients of this region retry heavily, or nobody's do.
+    pub(super) fn storm(&self, region: Option<usize>) {
+        self.storm.store(region.unwrap_or(NO_STORM), Ordering::Relaxed);
+    }
+
+    /// Whether the clients of this region retry heavily.
+    pub(super) fn storms(&self, region: usize) -> bool {
+        self.storm.load(Ordering::Relaxed) == region
     }
 
     /// A click to be seen again; `None` while there are none.

@@ -18,7 +18,7 @@ pub async fn healthz() -> HttpResponse {
 }
 
 /// The process takes questions; the body says how each home and tier is. 503 only while starting or draining.
-#[utoipa::path(get, path = "/readyz", tag = "health", responses((status = 200, description = "takes questions"), (status = 503, description = "starting or draining")))]
+#[utoipa::path(get, path = "/readyz", tag = "health", responses((status = 200, body = Object, description = "takes questions"), (status = 503, body = Object, description = "starting or draining")))]
 pub async fn readyz(service: Data<Service>) -> HttpResponse {
     let (status, word) = match service.phase() {
         Phase::Starting => (HttpResponse::ServiceUnavailable(), "starting"),
@@ -48,6 +48,8 @@ fn homes(service: &Service, why: bool) -> Value {
             "state": if health.up { "up" } else { "down" },
             "since_ms": u64::try_from(health.since.elapsed().as_millis()).unwrap_or(u64::MAX),
             "queued": health.queued,
+            "filters_loaded": health.filters.0,
+            "filter_bytes": health.filters.1,
             "round_trip_ms": health.round_trip.map(|d| d.as_secs_f64() * 1000.0),
         });
         // The reason may name hosts: for operators, not for everybody who may ask for readiness.

@@ -8,6 +8,7 @@ mod meta;
 mod open_claims;
 mod questions;
 mod records;
+mod segments;
 mod stats;
 mod topics;
 
@@ -23,6 +24,7 @@ pub use questions::{__path_check, __path_check_batch, __path_claim, __path_claim
 pub use questions::{check, check_batch, claim, claim_batch};
 pub use records::{__path_forget, __path_lookup};
 pub use records::{forget, lookup};
+pub use segments::{__path_segments, segments};
 pub use stats::{__path_stats, stats};
 pub use topics::{__path_delete, __path_get, __path_list, __path_put};
 pub use topics::{delete, get, list, put};

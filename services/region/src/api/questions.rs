@@ -17,6 +17,7 @@ use crate::fold;
 use crate::parse::{Parser, Question, header_key, parse_group, parse_window};
 use crate::problem::{Code, Problem};
 use crate::service::Service;
+use crate::traces;
 use crate::wire::{AnswerBody, Asked, BatchBody, BatchItem, CheckBatch, CheckItem, ClaimBatch, ClaimItem, Counts, Detail, WindowWord};
 
 /// Stored results of one batch answer, in sum; beyond that `result_omitted`.
@@ -155,6 +156,7 @@ impl Begun {
         let leaders = fold::leaders(&queries);
         let asking: Vec<usize> = (0..queries.len()).filter(|i| leaders[*i].is_none()).collect();
         let asked: Vec<&Query<'_>> = asking.iter().map(|i| queries[*i]).collect();
+        traces::note(policy.topic.as_str(), op.as_str(), queries.len());
         let found = service.ladder.ask(&policy.topic, &asked, self.deadline).await;
         let mut answers: Vec<Option<Result<Answer, Refusal>>> = vec![None; queries.len()];
         for (i, answer) in asking.iter().zip(found) {
@@ -274,6 +276,7 @@ async fn single<K: Kind>(request: &HttpRequest, path: &str, payload: Payload, se
     let question = K::question(&parser, &item)?;
     let op = K::OP;
     let home = question.query.key.home();
+    traces::note(policy.topic.as_str(), op.as_str(), 1);
     // A caller's own deadline ends its waiting too; the service's default does not.
     let until = service.own_deadline_of(request)?.map(|own| begun.at + own);
     match ask_waiting(service, &policy, &question, begun.deadline, until).await {

@@ -48,8 +48,8 @@ pub async fn lookup(request: HttpRequest, path: Path<String>, payload: Payload, 
         Some(r) => state_word(r.state),
     };
     let record = record.map(|r| RecordBody {
-        segment: home.segment.as_ref().map(|(id, state)| format!("{id} ({state})")).unwrap_or_default(),
-        fence: r.fence.to_string(),
+        segment: home.segment.as_ref().map(|(id, state)| place_text(*id, state)).unwrap_or_default(),
+        fence: (r.fence.0 != 0).then(|| r.fence.to_string()),
         attempt: r.attempt,
         one_shot: r.one_shot,
         first_seen_at: time_text(r.first_seen_ms),
@@ -69,6 +69,11 @@ pub async fn lookup(request: HttpRequest, path: Path<String>, payload: Payload, 
         caches: caches.collect(),
         home: HomeBody { state, at: time_text(home.home_ms), record },
     }))
+}
+
+/// Where a record lies: a segment's number, or minus an archive's.
+fn place_text(place: i32, state: &str) -> String {
+    if place < 0 { format!("archive {} ({state})", place.unsigned_abs()) } else { format!("{place} ({state})") }
 }
 
 /// Forgets a key in its home and, through the home's log, in the caches of every region. Audited.

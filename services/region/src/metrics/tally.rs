@@ -26,7 +26,7 @@ impl Decisions {
     pub fn tallies(&self) -> Vec<Tally> {
         let mut tallies: Vec<Tally> = Vec::new();
         for (topic, cells) in self.cells.read().expect("no panic while held").iter() {
-            for ((home, _), cell) in self.homes.iter().zip(cells.iter()) {
+            for ((home, _), cell) in self.homes.iter().zip(&cells.homes) {
                 let count = |counted| cell.sum(counted);
                 tallies.push(Tally {
                     topic: topic.clone(),
@@ -36,25 +36,8 @@ impl Decisions {
                     in_progress: count(Counted::Verdict(Verdict::InProgress)),
                     mismatch: count(Counted::Verdict(Verdict::Mismatch)),
                     replayed: count(Counted::Replayed),
-                    undecided: 0,
+                    undecided: cell.sum_undecided(),
                 });
-            }
-        }
-        for ((home, name, op, _), n) in self.undecided.lock().expect("no panic while held").iter() {
-            let Some(topic) = OPS.contains(op).then(|| Topic::parse(name).ok()).flatten() else { continue };
-            match tallies.iter_mut().find(|t| t.topic == topic && t.home == *home) {
-                Some(tally) => tally.undecided += n,
-                // Counted under the label that unknown topics share.
-                None => tallies.push(Tally {
-                    topic,
-                    home: *home,
-                    first: 0,
-                    duplicate: 0,
-                    in_progress: 0,
-                    mismatch: 0,
-                    replayed: 0,
-                    undecided: *n,
-                }),
             }
         }
         tallies.retain(|t| t.first + t.duplicate + t.in_progress + t.mismatch + t.replayed + t.undecided > 0);
@@ -67,6 +50,10 @@ impl Cells {
     fn sum(&self, counted: Counted) -> u64 {
         let of = |op: Op, tier: Tier| self.counts[op as usize][counted.index()][tier as usize].load(Ordering::Relaxed);
         OPS.iter().flat_map(|op| Tier::ALL.iter().map(move |tier| of(*op, *tier))).sum()
+    }
+
+    fn sum_undecided(&self) -> u64 {
+        OPS.iter().flat_map(|op| &self.undecided[*op as usize]).map(|count| count.load(Ordering::Relaxed)).sum()
     }
 }
 

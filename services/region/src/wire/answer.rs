@@ -1,7 +1,7 @@
 //! Answers to checks and claims.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use dedup_core::{FOREVER_MS, RequestId, StoredResult, Verdict};
+use dedup_core::{FOREVER_MS, RequestId, StoredResult, Tier, Verdict};
 use dedup_store::{Answer, Previous};
 use serde::Serialize;
 use serde_json::Value;
@@ -21,7 +21,7 @@ pub struct AnswerBody<'a> {
     pub replayed: Option<bool>,
     /// `exact`.
     pub certainty: &'static str,
-    /// Where the answer was found: `local`, `hot`, `warm`.
+    /// Where the answer was found: `local`, `hot`, `warm`, `cold`.
     pub tier: &'static str,
     /// Home of the key.
     pub home_region: &'a str,
@@ -58,6 +58,9 @@ pub struct AnswerBody<'a> {
     /// When the key was first seen, home time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_seen_at: Option<String>,
+    /// From the archive (`tier` is `cold`): the key was first seen between these.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_seen_between: Option<[Option<String>; 2]>,
     /// When it was completed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub completed_at: Option<String>,
@@ -153,6 +156,16 @@ impl<'a> AnswerBody<'a> {
             first_seen_at: time_text(record.first_seen_ms),
             ..Self::default()
         };
+        // The archive keeps that it was done and how, until when it counts, and no more.
+        if answer.tier == Tier::Cold {
+            body.first_seen_at = None;
+            body.first_seen_between = Some([time_text(record.first_seen_ms), time_text(record.ends_ms)]);
+            body.expires_at = Some(time_text(record.expires_ms));
+            body.outcome = Some(record.outcome.as_str());
+            body.fingerprint_checked = Some(false);
+            body.result_omitted = record.result.is_some().then_some(true);
+            return body;
+        }
         if answer.verdict == Verdict::Mismatch {
             return body;
         }

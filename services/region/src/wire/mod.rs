@@ -5,6 +5,7 @@ mod ends;
 mod operators;
 mod questions;
 mod records;
+mod segments;
 mod topics;
 
 pub use answer::{AnswerBody, Asked, BatchBody, BatchItem, Counts, ResultBody};
@@ -15,6 +16,7 @@ pub use ends::{
 pub use operators::{AuditBody, DeedBody, ForceReleaseRequest, ForceReleasedBody, OpenClaimBody, OpenClaimsBody, StatsBody, TallyBody};
 pub use questions::{CheckBatch, CheckItem, ClaimBatch, ClaimItem, Detail, Text, WindowWord};
 pub use records::{CacheBody, ForgetBody, ForgetRequest, HomeBody, LookupBody, LookupRequest, RecordBody};
+pub use segments::{SegmentBody, SegmentsBody};
 pub use topics::{TopicBody, TopicDeletedBody, TopicPut, TopicPutBody, TopicsBody};
 
 /// RFC 3339 in UTC with milliseconds; `None` for "never". Written by hand: every answer carries up to four of them.

@@ -73,10 +73,12 @@ pub struct HomeBody {
 /// A record.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct RecordBody {
-    /// Segment it lies in, and that segment's state.
+    /// Segment or archive it lies in, and its state. Of an archived record only its outcome, `expires_at`, and that it was first seen between
+    /// `first_seen_at` and `ends_at` is known.
     pub segment: String,
-    /// Fence of its grant.
-    pub fence: String,
+    /// Fence of its grant; absent: archived.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fence: Option<String>,
     /// Its attempt.
     pub attempt: i32,
     /// Made by a one-shot check.

@@ -41,6 +41,14 @@ impl Client {
         self.answer(self.call(Method::GET, &["v1", "audit"], Repeat::Always)?.query(&query)).await
     }
 
+    /// Segments and archives of every home, as the service tells them.
+    ///
+    /// # Errors
+    /// See [`Error`](crate::Error).
+    pub async fn segments(&self) -> Result<Value> {
+        self.answer(self.call(Method::GET, &["v1", "segments"], Repeat::Always)?).await
+    }
+
     /// Counts and duplicate rates of this instance since its start, as the service tells them.
     ///
     /// # Errors

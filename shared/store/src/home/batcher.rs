@@ -13,18 +13,20 @@ use std::time::{Duration, Instant};
 
 use dedup_core::Digest;
 use tokio::sync::mpsc;
+use tracing::Instrument;
 
 use super::job::Job;
 use super::work::{Reply, Work};
 use super::{Home, Learnt};
 use crate::local::DigestBuild;
 use crate::postgres::{CallError, Called, Line};
+use crate::trace::Traced;
 use crate::{Applied, Refusal, RefusalKind, sabotage};
 
 /// Keys of one call, so of one transaction.
 pub const KEYS_A_CALL: usize = 512;
-/// Keys that are worth a call of their own beside one in flight to a local home.
-const PARALLEL_FROM: usize = 128;
+/// Keys that are worth a call of their own beside one in flight to a local home: the one computes while the other waits for the disk.
+const PARALLEL_FROM: usize = 16;
 /// A local call that takes longer, and twice as long as calls do of late, is waiting for something (a held key, the disk), and others should
 /// not wait with it.
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -239,7 +241,7 @@ impl<W: Work> Batcher<W> {
     }
 
     fn hold(&mut self, item: Item<W>) {
-        self.home.metrics.held();
+        self.home.metrics.held(&self.home.spec.name);
         item.job.not_applied(item.index, item.maybe, true);
         *self.held_digests.entry(W::digest(&item.ask)).or_default() += 1;
         self.held.push_back(item);
@@ -303,7 +305,12 @@ impl<W: Work> Batcher<W> {
         tokio::spawn(async move {
             let began = Instant::now();
             let mut left = Left { again: Vec::new(), held: Vec::new(), open: Vec::new() };
-            call(&home, entries, held_lane, &mut left).await;
+            // Where no request is traced, no span exists.
+            let followers = |e: &Entry<W>| e.followers.iter().filter_map(|f| f.job.trace.clone()).collect::<Vec<_>>();
+            let traced = entries.iter().flat_map(|e| e.leader.job.trace.clone().into_iter().chain(followers(e)));
+            let mut span = Traced::call(&home.spec.name, W::NAME, entries.len(), traced);
+            let log = span.log_span();
+            call(&home, entries, held_lane, &mut left, &mut span).instrument(log).await;
             let _ = ended.send(CallEnd { digests, left, was_held_lane: held_lane, took: began.elapsed() });
         });
     }
@@ -338,11 +345,12 @@ impl<W: Work> Batcher<W> {
 }
 
 /// One call with its consequences.
-async fn call<W: Work>(home: &Arc<Home>, entries: Vec<Entry<W>>, held_lane: bool, left: &mut Left<W>) {
+async fn call<W: Work>(home: &Arc<Home>, entries: Vec<Entry<W>>, held_lane: bool, left: &mut Left<W>, span: &mut Traced) {
     let line = match home.line(held_lane).await {
         Ok(line) => line,
         Err(why) => {
             home.cannot_connect(&why);
+            span.failed("no connection");
             for item in items(entries) {
                 item.answer(home, Err(Refusal::not_applied(RefusalKind::HomeUnavailable)));
             }
@@ -368,15 +376,19 @@ async fn call<W: Work>(home: &Arc<Home>, entries: Vec<Entry<W>>, held_lane: bool
     let time = deadline.saturating_duration_since(Instant::now());
     let asks: Vec<&W::Ask> = entries.iter().map(|e| &e.leader.ask).collect();
     let sent = Instant::now();
+    if let Some(oldest) = entries.iter().map(|e| e.leader.job.asked).min() {
+        home.metrics.waited(&home.spec.name, sent.saturating_duration_since(oldest));
+    }
     let warnings = home.lines.warnings();
+    let filters = home.filters.load_full();
     let who = home.identity();
     let called = match &who {
-        Some(who) => tokio::time::timeout(
-            time + CALL_GRACE,
-            sabotaged(&line, W::call(line.client(), &who.identity, home.clock.not_after_ms(time), &asks)),
-        )
-        .await
-        .unwrap_or_else(|_| Err(CallError::Unknown("no reply in time".into()))),
+        Some(who) => {
+            let call = W::call(line.client(), &who.identity, home.clock.not_after_ms(time), &asks, &filters);
+            tokio::time::timeout(time + CALL_GRACE, sabotaged(&line, call))
+                .await
+                .unwrap_or_else(|_| Err(CallError::Unknown("no reply in time".into())))
+        }
         None => Err(CallError::NotSent("the home is not known yet".into())),
     };
     let called = match called {
@@ -393,13 +405,18 @@ async fn call<W: Work>(home: &Arc<Home>, entries: Vec<Entry<W>>, held_lane: bool
     match called {
         Ok(called) => {
             home.metrics.roundtrip(&home.spec.name, sent.elapsed(), asks.len());
+            home.metrics.filters(&home.spec.name, filters.drain());
+            span.answered(asks.len());
             if home.learn(&Learnt { home_ms: called.home_ms, incarnation: called.incarnation, sent }) {
                 took(home, entries, called, left).await;
             } else {
                 failed(home, entries, &CallError::Unknown("an older primary answered".into()), left);
             }
         }
-        Err(error) => failed(home, entries, &error, left),
+        Err(error) => {
+            span.failed(error.word());
+            failed(home, entries, &error, left);
+        }
     }
 }
 
@@ -463,6 +480,10 @@ async fn took<W: Work>(home: &Arc<Home>, entries: Vec<Entry<W>>, called: Called<
                 }
                 entry.leader.answer(home, Ok(answer));
             }
+            Reply::Refused(kind) => {
+                let refusal = Refusal::not_applied(kind);
+                std::iter::once(entry.leader).chain(entry.followers).for_each(|item| item.answer(home, Err(refusal)));
+            }
             Reply::Busy => {
                 left.held.push(entry.leader);
                 left.held.extend(entry.followers);
@@ -474,6 +495,7 @@ async fn took<W: Work>(home: &Arc<Home>, entries: Vec<Entry<W>>, called: Called<
 /// What an error means for each question of the call.
 fn failed<W: Work>(home: &Arc<Home>, entries: Vec<Entry<W>>, error: &CallError, left: &mut Left<W>) {
     tracing::warn!(home = %home.spec.name, keys = entries.len(), error = %error, "a call to the home failed");
+    home.metrics.home_error(&home.spec.name);
     let now = Instant::now();
     for entry in entries {
         let mut leader = entry.leader;
@@ -482,7 +504,7 @@ fn failed<W: Work>(home: &Arc<Home>, entries: Vec<Entry<W>>, error: &CallError, 
                 leader.answer(home, Err(Refusal::not_applied(RefusalKind::HomeUnavailable)));
             }
             CallError::Unknown(_) => {
-                home.metrics.unknown();
+                home.metrics.unknown(&home.spec.name);
                 // Ask once more with the same request id, first in line; only a verdict may end it now.
                 if !leader.maybe && leader.job.deadline > now {
                     leader.maybe = true;

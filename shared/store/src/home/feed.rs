@@ -169,7 +169,7 @@ async fn tell_seen(home: &Home, feed: &Feed, reader: &Reader, seen: &mut Option<
 /// Asks how far the home is and catches up. Answers the topics' change counter.
 async fn pulse(home: &Home, feed: &Feed, caches: &Caches, topics_seen: Option<i64>) -> Result<i64, String> {
     let sent = Instant::now();
-    let Pulse { home_ms, forget_pos, topics_change, incarnation, durable } = within(call_pulse(&feed.client)).await?;
+    let Pulse { home_ms, forget_pos, topics_change, segments_change, incarnation, durable } = within(call_pulse(&feed.client)).await?;
     if !durable && !home.settings.allow_weak_durability {
         return Err("the database is no longer durable (fsync, full_page_writes or synchronous_commit was weakened)".into());
     }
@@ -185,6 +185,9 @@ async fn pulse(home: &Home, feed: &Feed, caches: &Caches, topics_seen: Option<i6
     }
     if topics_seen != Some(topics_change) {
         home.set_topics(within(call_topics(&feed.client)).await?);
+    }
+    if home.segments_change.swap(segments_change, Ordering::AcqRel) != segments_change {
+        home.segments_changed.notify_one();
     }
     home.forgets.follow(incarnation);
     let known = home.forgets.position();

@@ -3,8 +3,10 @@
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use opentelemetry::trace::SpanContext;
 use tokio::sync::oneshot;
 
+use crate::trace;
 use crate::{Refusal, RefusalKind};
 
 /// How far a question got that has no answer yet.
@@ -35,6 +37,10 @@ pub struct Job<A> {
     inner: Mutex<Inner<A>>,
     /// When the caller stops waiting.
     pub deadline: Instant,
+    /// When the caller began to.
+    pub asked: Instant,
+    /// The caller's request, if it is traced.
+    pub trace: Option<SpanContext>,
 }
 
 impl<A> Job<A> {
@@ -43,7 +49,7 @@ impl<A> Job<A> {
         let (done, all) = oneshot::channel();
         let slots = (0..n).map(|_| Slot::Open(Phase::Waiting)).collect();
         let inner = Inner { slots, open: n, abandoned: false, done: Some(done) };
-        (Arc::new(Self { inner: Mutex::new(inner), deadline }), all)
+        (Arc::new(Self { inner: Mutex::new(inner), deadline, asked: Instant::now(), trace: trace::current() }), all)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Inner<A>> {

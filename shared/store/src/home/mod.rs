@@ -3,9 +3,11 @@
 mod batcher;
 mod clock;
 mod feed;
+mod filters;
 mod forgets;
 mod job;
 mod operate;
+mod watch;
 mod work;
 
 use std::collections::HashMap;
@@ -24,12 +26,16 @@ use batcher::{Batcher, Item};
 use clock::HomeClock;
 use forgets::Forgets;
 use job::Job;
+pub use watch::{Figures, HomeFigures, SegmentFigures};
 use work::{Decide, End, Work};
+
+pub use filters::FilterHealth;
+pub(crate) use filters::{FilterSet, Told};
 
 use crate::hot::HotTier;
 use crate::local::LocalTier;
-use crate::postgres::{CallError, Identity, Line, Lines, PgTarget, TopicRow, call_doubt, call_lookup, call_topics};
-use crate::{Answer, Ask, Finish, FinishAnswer, Looked, Refusal, RefusalKind, StoreMetrics};
+use crate::postgres::{CallError, Identity, Line, Lines, PgTarget, TopicRow, call_doubt, call_lookup, call_segments, call_topics};
+use crate::{Answer, Ask, Finish, FinishAnswer, Looked, Refusal, RefusalKind, SegmentInfo, StoreMetrics};
 
 /// How to reach one home and how much to ask of it.
 #[derive(Clone)]
@@ -59,6 +65,8 @@ pub struct HomeHealth {
     pub queued: usize,
     /// Shortest round trip of late, if any was made.
     pub round_trip: Option<Duration>,
+    /// Filters loaded, and their bytes.
+    pub filters: (usize, u64),
 }
 
 /// A topic as one home has it.
@@ -105,6 +113,11 @@ pub(crate) struct Home {
     came_back: AtomicBool,
     topics: ArcSwap<HashMap<Topic, TopicCopy>>,
     topics_loaded: AtomicBool,
+    /// Of its sealed segments and archives.
+    pub filters: ArcSwap<FilterSet>,
+    /// The home's counter of changes of segments; -1: not heard of yet.
+    segments_change: AtomicI64,
+    segments_changed: Arc<Notify>,
     /// When the latest reading of topics began.
     topics_gate: tokio::sync::Mutex<Option<Instant>>,
     /// Questions that wait or are in flight.
@@ -242,6 +255,7 @@ impl Home {
             since: status.since,
             queued: self.queued.load(Ordering::Relaxed),
             round_trip: self.round_trip(),
+            filters: self.filters.load().size(),
         }
     }
 
@@ -329,6 +343,11 @@ impl Home {
         })
     }
 
+    /// Segments and archives, for people.
+    pub async fn segments(&self, deadline: Instant) -> Result<Vec<SegmentInfo>, Refusal> {
+        self.direct(deadline, async |client, _| call_segments(client).await).await
+    }
+
     /// Reads one record.
     pub async fn lookup(&self, digest: Digest, deadline: Instant) -> Result<Looked, Refusal> {
         let sent = Instant::now();
@@ -390,6 +409,8 @@ pub struct Around {
     pub hot: Option<HotTier>,
     /// How long a forget is remembered: at least as long as any cached value lives.
     pub keep_forgets: Duration,
+    /// Memory for filters of all homes, bytes; 0: none are loaded.
+    pub filter_bytes: u64,
     /// Counts.
     pub metrics: StoreMetrics,
     /// Ends everything.
@@ -407,10 +428,11 @@ pub struct Homes {
 impl Homes {
     /// Starts a feed and two batchers for each home, on the current tokio runtime. `settings` in the order of the table.
     pub fn start(table: Arc<HomeTable>, settings: Vec<HomeSettings>, secret: &Secret, around: &Around) -> Self {
-        let Around { region, instance, local, hot, keep_forgets, metrics, stop } = around;
+        let Around { region, instance, local, hot, keep_forgets, filter_bytes, metrics, stop } = around;
         let feeds = TaskTracker::new();
         let reader = Arc::new(feed::Reader { process: Uuid::new_v4(), instance: instance.clone(), region: region.clone() });
         let secret_id: Arc<ArcSwapOption<[u8; 8]>> = Arc::new(ArcSwapOption::from_pointee(secret.id()));
+        let segments_changed = Arc::new(Notify::new());
         let start = |((_, spec), settings): ((HomeId, &HomeSpec), HomeSettings)| {
             let (asks, asked) = mpsc::unbounded_channel();
             let (ends, ended) = mpsc::unbounded_channel();
@@ -427,6 +449,9 @@ impl Homes {
                 came_back: AtomicBool::new(false),
                 topics: ArcSwap::default(),
                 topics_loaded: AtomicBool::new(false),
+                filters: ArcSwap::default(),
+                segments_change: AtomicI64::new(-1),
+                segments_changed: Arc::clone(&segments_changed),
                 topics_gate: tokio::sync::Mutex::new(None),
                 queued: AtomicUsize::new(0),
                 round_trip_us: AtomicI64::new(0),
@@ -441,7 +466,8 @@ impl Homes {
             feeds.spawn(feed::run(Arc::clone(&home), caches, Arc::clone(&reader), stop.clone()));
             home
         };
-        let homes = table.iter().zip(settings).map(start).collect();
+        let homes: Arc<[Arc<Home>]> = table.iter().zip(settings).map(start).collect();
+        tokio::spawn(filters::run(homes.to_vec(), region.clone(), *filter_bytes, segments_changed, stop.clone()));
         feeds.close();
         Self { homes, table, feeds }
     }
@@ -462,6 +488,24 @@ impl Homes {
     /// The table they were started from.
     pub fn table(&self) -> &Arc<HomeTable> {
         &self.table
+    }
+
+    /// Segments and archives of each, with whether the filter is loaded here.
+    pub async fn segments(&self, deadline: Instant) -> Vec<(String, Result<Vec<(SegmentInfo, bool)>, Refusal>)> {
+        let asked = self.homes.iter().map(|home| async move {
+            let found = home.segments(deadline).await;
+            let loaded = home.filters.load();
+            let told = |found: Vec<SegmentInfo>| {
+                found.into_iter().map(|s| (s.filter_id.is_some_and(|id| loaded.has(id)), s)).map(|(has, s)| (s, has)).collect()
+            };
+            (home.spec.name.clone(), found.map(told))
+        });
+        futures_util::future::join_all(asked).await
+    }
+
+    /// The loaded filters of each home, by its name.
+    pub fn filters(&self) -> Vec<(String, FilterHealth)> {
+        self.homes.iter().map(|h| (h.spec.name.clone(), h.filters.load().health())).collect()
     }
 
     /// Health of each, in the order of the table.

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use dedup_core::{Digest, Judgement, Tier, Verdict, judge};
 
+use super::filters::FilterSet;
 use crate::cached::answer_of;
 use crate::postgres::{CallError, Called, Decided, Identity, call_decide, call_finish, prepare_decide, prepare_finish};
-use crate::{Answer, Ask, Basis, Finish, FinishAnswer, FinishOp, StoreMetrics, sabotage};
+use crate::{Answer, Ask, Basis, Finish, FinishAnswer, FinishOp, RefusalKind, StoreMetrics, sabotage};
 
 /// What became of one question of a call.
 pub enum Reply<A> {
@@ -14,12 +15,17 @@ pub enum Reply<A> {
     Answer(A),
     /// Held by somebody's open transaction: certainly nothing was changed.
     Busy,
+    /// No verdict, and nothing was changed.
+    Refused(RefusalKind),
 }
 
 /// A kind of question.
 pub trait Work: Send + Sync + 'static {
     type Ask: Send + Sync + 'static;
     type Answer: Send + 'static;
+
+    /// What a trace calls it.
+    const NAME: &'static str;
 
     fn digest(ask: &Self::Ask) -> Digest;
     /// Only questions of one kind share a call.
@@ -32,6 +38,7 @@ pub trait Work: Send + Sync + 'static {
         who: &Identity,
         not_after_ms: i64,
         asks: &[&Self::Ask],
+        filters: &FilterSet,
     ) -> impl Future<Output = Result<Called<Vec<Reply<Self::Answer>>>, CallError>> + Send;
     /// The answer to a question that waited behind an equal one: its own, from the facts, or `None` if it must ask itself.
     fn follow(leader: &Self::Answer, ask: &Self::Ask) -> Option<Self::Answer>;
@@ -46,6 +53,8 @@ pub struct Decide;
 impl Work for Decide {
     type Ask = Ask;
     type Answer = Answer;
+
+    const NAME: &'static str = "decide";
 
     fn digest(ask: &Ask) -> Digest {
         ask.digest
@@ -64,11 +73,15 @@ impl Work for Decide {
         who: &Identity,
         not_after_ms: i64,
         asks: &[&Ask],
+        filters: &FilterSet,
     ) -> Result<Called<Vec<Reply<Answer>>>, CallError> {
-        let called = call_decide(client, who, not_after_ms, asks).await?;
+        let called = call_decide(client, who, not_after_ms, asks, filters).await?;
         let basis = Basis { as_of: called.as_of, incarnation: called.incarnation };
         let answers = called.answers.map(|mut facts| {
-            let answer = |ask: &&Ask| facts.remove(&ask.digest).and_then(|d| answer(d, ask, basis)).map_or(Reply::Busy, Reply::Answer);
+            let answer = |ask: &&Ask| match facts.remove(&ask.digest) {
+                Some(Decided::Unreadable) => Reply::Refused(RefusalKind::StoreUnavailable),
+                found => found.and_then(|d| answer(d, ask, basis)).map_or(Reply::Busy, Reply::Answer),
+            };
             asks.iter().map(answer).collect()
         });
         Ok(Called { answers, status: called.status, as_of: called.as_of, incarnation: called.incarnation, home_ms: called.home_ms })
@@ -84,7 +97,7 @@ impl Work for Decide {
             &leader.record,
             &question,
             leader.at_ms,
-            Tier::Warm,
+            if leader.tier == Tier::Cold { Tier::Cold } else { Tier::Warm },
             leader.basis,
             leader.digest,
         )?;
@@ -127,7 +140,11 @@ fn answer(decided: Decided, ask: &Ask, basis: Basis) -> Option<Answer> {
             answer.owner = if judgement == Judgement::InProgress { owner } else { None };
             Some(answer)
         }
-        Decided::Busy => None,
+        // Neither request nor fingerprint is kept there: whoever asks, it is done.
+        Decided::Archived { record, at_ms } => {
+            Some(Answer { verdict: Verdict::Duplicate, replayed: false, tier: Tier::Cold, ..first(record, false, None, at_ms) })
+        }
+        Decided::Busy | Decided::Unreadable => None,
     }
 }
 
@@ -137,6 +154,8 @@ pub struct End;
 impl Work for End {
     type Ask = Finish;
     type Answer = FinishAnswer;
+
+    const NAME: &'static str = "finish";
 
     fn digest(ask: &Finish) -> Digest {
         ask.token.digest
@@ -159,6 +178,7 @@ impl Work for End {
         who: &Identity,
         not_after_ms: i64,
         asks: &[&Finish],
+        _: &FilterSet,
     ) -> Result<Called<Vec<Reply<FinishAnswer>>>, CallError> {
         let called = call_finish(client, who, not_after_ms, asks).await?;
         let answers = called.answers.map(|answers| answers.into_iter().map(|a| a.map_or(Reply::Busy, Reply::Answer)).collect());

@@ -7,4 +7,4 @@ mod keys;
 mod tier;
 mod value;
 
-pub use tier::{HotHealth, HotSettings, HotTier};
+pub use tier::{HotFigures, HotHealth, HotSettings, HotTier};

@@ -34,6 +34,17 @@ pub struct HotHealth {
     pub up: bool,
 }
 
+/// What Redis says of itself.
+#[derive(Debug, Clone, Copy)]
+pub struct HotFigures {
+    /// Bytes it uses in all.
+    pub bytes: u64,
+    /// Keys in the database we use; others' too, if it is shared.
+    pub keys: u64,
+    /// Keys it evicted for want of memory since its start.
+    pub evicted: u64,
+}
+
 /// The region's Redis. Cloned freely.
 #[derive(Clone)]
 pub struct HotTier {
@@ -135,6 +146,17 @@ impl HotTier {
     /// Whether it helps right now.
     pub fn health(&self) -> HotHealth {
         HotHealth { up: !self.inner.breaker.is_open() }
+    }
+
+    /// Its own figures; `None` if it does not answer (or may not, for want of rights).
+    pub(crate) async fn figures(&self, within: Duration) -> Option<HotFigures> {
+        let mut manager = self.inner.manager.clone();
+        let mut pipe = redis::pipe();
+        pipe.cmd("INFO").arg("memory").cmd("INFO").arg("stats").cmd("DBSIZE");
+        let asked = pipe.query_async::<(String, String, u64)>(&mut manager);
+        let (memory, stats, keys) = tokio::time::timeout(within, asked).await.ok()?.ok()?;
+        let field = |text: &str, name: &str| text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':')?.trim().parse().ok());
+        Some(HotFigures { bytes: field(&memory, "used_memory")?, keys, evicted: field(&stats, "evicted_keys")? })
     }
 
     /// What it holds for one digest, for `lookup`.

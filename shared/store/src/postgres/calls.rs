@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use super::outcome::{CallError, classify};
 use super::rows::{self, Facts, array};
+use crate::home::{FilterSet, Told};
 use crate::{Ask, Basis, Finish, FinishAnswer, FinishOp, Looked, Previous};
 
 /// Who the home must be: sent with each call, so that a connection that ends up elsewhere changes nothing.
@@ -41,6 +42,10 @@ pub enum Decided {
     Renewed { record: Arc<Record>, at_ms: i64 },
     /// As found.
     Found { record: Arc<Record>, owner: Option<Box<str>>, at_ms: i64 },
+    /// Found in the archive: it is done. Times: first seen between `first_seen_ms` and `ends_ms`.
+    Archived { record: Arc<Record>, at_ms: i64 },
+    /// The archive cannot be read.
+    Unreadable,
     /// Held by somebody's open transaction.
     Busy,
 }
@@ -88,12 +93,13 @@ fn unreadable(error: tokio_postgres::Error) -> CallError {
     CallError::Unknown(format!("the home's answer cannot be read: {error}"))
 }
 
-/// Asks for a batch of different digests, sorted by digest.
+/// Asks for a batch of different digests, sorted by digest. `filters`: one set for the whole call.
 pub async fn call_decide(
     client: &Client,
     who: &Identity,
     not_after_ms: i64,
     asks: &[&Ask],
+    filters: &FilterSet,
 ) -> Result<Called<HashMap<Digest, Decided>>, CallError> {
     let n = asks.len();
     let mut topics: Vec<(&str, i64)> = Vec::with_capacity(1);
@@ -129,8 +135,8 @@ pub async fn call_decide(
         }
     }
     let (names, versions): (Vec<&str>, Vec<i64>) = topics.into_iter().unzip();
-    // No filters are loaded yet: nothing is skipped, every live segment is looked into.
-    let (skip, maybe_item, maybe_segment): (Vec<Uuid>, Vec<i32>, Vec<i32>) = Default::default();
+    // What may be left out, never where to look: of what is not named here the home looks into everything.
+    let Told { used, maybe_item, maybe_place } = filters.tell(asks.iter().map(|ask| &ask.digest));
     let row = one(
         client,
         DECIDE,
@@ -138,7 +144,7 @@ pub async fn call_decide(
             &who.home_id,
             &who.secret_id.as_slice(),
             &not_after_ms,
-            &skip,
+            &used,
             &names,
             &versions,
             &digests,
@@ -149,7 +155,7 @@ pub async fn call_decide(
             &window,
             &lease,
             &maybe_item,
-            &maybe_segment,
+            &maybe_place,
             &text_item,
             &groups,
             &keys,
@@ -158,7 +164,16 @@ pub async fn call_decide(
     )
     .await?;
     let row = confirmed(row)?;
-    read_decided(&row).map_err(unreadable)
+    let called = read_decided(&row).map_err(unreadable)?;
+    if let (Some(answers), false) = (&called.answers, used.is_empty()) {
+        // A key granted for the first time was in no segment: whatever did not exclude it was wrong (or remembers what is past).
+        let is_new = |digest: &Digest| matches!(answers.get(digest), Some(Decided::Granted { record, .. }) if record.attempt == 1);
+        let new = asks.iter().filter(|ask| is_new(&ask.digest)).count();
+        let maybes =
+            maybe_item.iter().filter(|item| asks.get(usize::try_from(**item - 1).unwrap_or(usize::MAX)).is_some_and(|a| is_new(&a.digest)));
+        filters.judged(new, maybes.count());
+    }
+    Ok(called)
 }
 
 #[derive(serde::Deserialize)]
@@ -206,6 +221,8 @@ fn read_decided(row: &Row) -> Result<Called<HashMap<Digest, Decided>>, tokio_pos
                 let owner = extras.as_mut().and_then(|e| e.owners.as_mut()).and_then(|o| o.remove(&digest.0.to_string()));
                 Decided::Found { record, owner: owner.map(|o| o.owner.into_boxed_str()), at_ms }
             }
+            (6, Some(record)) => Decided::Archived { record, at_ms },
+            (5, _) => Decided::Unreadable,
             _ => Decided::Busy,
         };
         answers.insert(digest, decided);
@@ -407,6 +424,7 @@ pub struct Pulse {
     pub home_ms: i64,
     pub forget_pos: i64,
     pub topics_change: i64,
+    pub segments_change: i64,
     pub incarnation: i32,
     pub durable: bool,
 }
@@ -435,14 +453,18 @@ pub async fn call_doubt(client: &tokio_postgres::Client) -> Result<(), tokio_pos
 /// Asks how far the home is.
 pub async fn call_pulse(client: &tokio_postgres::Client) -> Result<Pulse, tokio_postgres::Error> {
     let row = client
-        .query_one("SELECT home_ms, forget_pos, topics_change, incarnation, durable FROM dedup.pulse_v1() /* dedup: pulse */", &[])
+        .query_one(
+            "SELECT home_ms, forget_pos, topics_change, segments_change, incarnation, durable FROM dedup.pulse_v1() /* dedup: pulse */",
+            &[],
+        )
         .await?;
     Ok(Pulse {
         home_ms: row.try_get(0)?,
         forget_pos: row.try_get(1)?,
         topics_change: row.try_get(2)?,
-        incarnation: row.try_get(3)?,
-        durable: row.try_get(4)?,
+        segments_change: row.try_get(3)?,
+        incarnation: row.try_get(4)?,
+        durable: row.try_get(5)?,
     })
 }
 

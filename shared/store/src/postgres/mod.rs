@@ -7,6 +7,7 @@ mod migrate;
 mod operator_calls;
 mod outcome;
 mod rows;
+mod segment_calls;
 mod topic_calls;
 
 pub(crate) use calls::{
@@ -19,7 +20,8 @@ pub(crate) use hello::call_hello;
 pub use hello::{CLIENT_VERSION, Hello, HomeProblem, SCHEMA_VERSION, ask_home, check_home};
 pub use migrate::{MigrateError, Migrated, migrate, raise_epoch};
 pub(crate) use operator_calls::{
-    FeedRow, OpenQuery, call_audit, call_feed_gone, call_feed_seen, call_feeds, call_force_release, call_open_claims,
+    FeedRow, OpenQuery, call_audit, call_feed_gone, call_feed_seen, call_feeds, call_force_release, call_gauges, call_open_claims,
 };
 pub(crate) use outcome::CallError;
+pub(crate) use segment_calls::{FilterRow, call_filter_chunk, call_filters, call_segments};
 pub(crate) use topic_calls::{TopicRow, call_put_topic, call_topic_in_use, call_topics};

@@ -9,6 +9,7 @@ use super::calls::Identity;
 use super::outcome::{CallError, classify};
 use super::rows::array;
 use crate::operators::{AuditEntry, Deed, ForceReleased, OpenAt, OpenClaim, OpenPage, OpenState};
+use crate::{HomeFigures, SegmentFigures};
 
 fn unreadable(error: tokio_postgres::Error) -> CallError {
     CallError::Unknown(format!("the home's answer cannot be read: {error}"))
@@ -185,4 +186,30 @@ pub async fn call_feed_seen(
 /// Tells a home that this process ends, and its caches with it.
 pub async fn call_feed_gone(client: &tokio_postgres::Client, process: Uuid) -> Result<(), tokio_postgres::Error> {
     client.query_one("SELECT dedup.feed_gone_v1($1) /* dedup: feed gone */", &[&process]).await.map(drop)
+}
+
+/// What gauges show of a home; `None`: another home answered. `scan`: claim texts to look at, at most.
+pub async fn call_gauges(client: &Client, who: &Identity, scan: i32) -> Result<Option<HomeFigures>, CallError> {
+    let sql = "SELECT * FROM dedup.gauges_v1($1, $2, $3) /* dedup: gauges */";
+    let statement = client.prepare_cached(sql).await.map_err(|e| classify(&e))?;
+    let row = client.query_one(&statement, &[&who.home_id, &who.secret_id.as_slice(), &scan]).await.map_err(|e| classify(&e))?;
+    read_gauges(&row).map_err(unreadable)
+}
+
+fn read_gauges(row: &Row) -> Result<Option<HomeFigures>, tokio_postgres::Error> {
+    if row.try_get::<_, &str>("status")? != "ok" {
+        return Ok(None);
+    }
+    let (states, segments): (Vec<String>, Vec<i64>) = (array(row, "state")?, array(row, "segments")?);
+    let (rows, bytes): (Vec<i64>, Vec<i64>) = (array(row, "seg_rows")?, array(row, "seg_bytes")?);
+    let by_state = states.into_iter().zip(segments).zip(rows).zip(bytes);
+    let number = |name: &str| row.try_get::<_, Option<i64>>(name).map(Option::unwrap_or_default);
+    Ok(Some(HomeFigures {
+        database_bytes: number("database_bytes")?,
+        segments: by_state.map(|(((state, segments), rows), bytes)| SegmentFigures { state, segments, rows, bytes }).collect(),
+        open_segment_ms: number("open_segment_ms")?,
+        in_progress: number("in_progress")?,
+        lapsed: number("lapsed")?,
+        oldest_claim_ms: number("oldest_ms")?,
+    }))
 }

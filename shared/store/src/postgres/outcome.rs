@@ -26,6 +26,18 @@ pub enum CallError {
     Unknown(String),
 }
 
+impl CallError {
+    /// In a word, without anything the server wrote.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::NotSent(_) => "not sent",
+            Self::NotApplied { .. } => "refused",
+            Self::WrongNode => "not a primary",
+            Self::Unknown(_) => "outcome not known",
+        }
+    }
+}
+
 /// The table of `FAULTS` → meaning. Everything that is not certainly "no" is unknown.
 pub fn classify(error: &tokio_postgres::Error) -> CallError {
     let Some(db) = error.as_db_error() else {

@@ -1,0 +1,245 @@
+//! `dedup bench cold`: what long memory costs, and that it never errs.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use dedup_core::{Digest, Filter, FilterHead, FilterPart, filter_blocks};
+use dedup_testbed::{Options, Testbed};
+use sha2::{Digest as _, Sha256};
+use tokio_postgres::Client;
+use uuid::Uuid;
+
+use super::cpu;
+use super::report::{Extra, say_extra};
+use crate::output::say;
+
+/// What `dedup bench cold` takes.
+#[derive(Debug, clap::Args)]
+pub struct ColdArgs {
+    /// Keys that are archived, and as many that never were there
+    #[arg(long, default_value_t = 4_000_000, value_parser = clap::value_parser!(u64).range(10_000..=100_000_000))]
+    keys: u64,
+    /// Keys of each kind that the home's exact look is asked for (default: all)
+    #[arg(long)]
+    exact: Option<u64>,
+}
+
+const FPR: f64 = 0.01;
+/// Rows inserted by one statement.
+const INSERT: u64 = 250_000;
+const PATIENCE: Duration = Duration::from_secs(900);
+
+/// A digest as HMAC makes them: uniform, and another one for each number. The home computes the same from the number.
+fn digest(n: u64) -> Digest {
+    let sum = Sha256::digest(n.to_be_bytes());
+    Digest(Uuid::from_slice(&sum[..16]).expect("16 bytes"))
+}
+
+const SQL_DIGEST: &str = "encode(substring(sha256(int8send(n)) FOR 16), 'hex')::uuid";
+
+/// Measures; what it starts is gone afterwards.
+pub async fn measure(args: &ColdArgs) -> anyhow::Result<Vec<Extra>> {
+    let mut options = Options::new(std::env::current_exe()?);
+    options.regions = vec!["eu".into()];
+    options.redis = false;
+    options.janitor = true;
+    options.extra_tables =
+        "[janitor]\nwarm_ms = 0\npause_ms = 20\nlayout_pause_ms = 20\nsegment_rows = 1000000000\n[log]\nlevel = \"warn\"\n".into();
+    let testbed = Testbed::start(options).await.context("the benchmark's servers did not start")?;
+    let outcome = with(&testbed, args).await;
+    testbed.stop().await?;
+    outcome
+}
+
+async fn with(testbed: &Testbed, args: &ColdArgs) -> anyhow::Result<Vec<Extra>> {
+    let mut extras = vec![look_up_16(args.keys)];
+    let postgres = &testbed.region("eu").postgres;
+    let owner = postgres.connect("postgres").await;
+    extras.push(fill(&owner, args.keys).await?);
+    let janitor = testbed.region("eu").janitor.as_ref().context("there is a janitor")?;
+    let began = Instant::now();
+    // The janitor has it sealed, filtered, frozen and archived, one after the other.
+    let rotated: String = postgres.connect("dedup_jan").await.query_one("SELECT dedup.rotate_v1()", &[]).await?.get(0);
+    ensure!(rotated == "rotated", "the segment was not rotated: {rotated}");
+    until(&owner, "SELECT filter_id IS NOT NULL FROM dedup.segments WHERE segment_id = 1").await?;
+    let filtered = began.elapsed();
+    extras.push(rate(
+        "filter_build_keys_per_s",
+        args.keys,
+        filtered,
+        "rotation included, from Postgres over one connection, stored and published",
+    ));
+    until(&owner, "SELECT EXISTS (SELECT 1 FROM dedup.archives WHERE state = 'live')").await?;
+    extras.push(rate(
+        "archive_build_keys_per_s",
+        args.keys,
+        began.elapsed() - filtered,
+        "sorted, packed, stored, read back and compared, published",
+    ));
+    extras.push(Extra {
+        name: "janitor_memory",
+        value: cpu::resident(janitor.pid()) as f64 / 1048576.0,
+        unit: "MiB",
+        note: "resident, after building filter and archive".into(),
+    });
+    let row =
+        owner.query_one("SELECT pg_total_relation_size('dedup.blocks'), (SELECT bytes FROM dedup.filters WHERE place < 0)", &[]).await?;
+    let (archive, filter): (i64, i64) = (row.get(0), row.get(1));
+    let keys = args.keys as f64;
+    extras.push(Extra {
+        name: "archive_bytes_per_key",
+        value: archive as f64 / keys,
+        unit: "B",
+        note: "table, index and free space".into(),
+    });
+    extras.push(Extra {
+        name: "filter_bytes_per_key",
+        value: filter as f64 / keys,
+        unit: "B",
+        note: format!("at {} % false positives", FPR * 100.0),
+    });
+    extras.push(false_positives(&owner, args.keys).await?);
+    extras.extend(exact(&owner, args).await?);
+    Ok(extras)
+}
+
+fn rate(name: &'static str, keys: u64, took: Duration, note: &str) -> Extra {
+    Extra {
+        name,
+        value: keys as f64 / took.as_secs_f64(),
+        unit: "keys/s",
+        note: format!("{note}; {keys} keys in {:.1} s", took.as_secs_f64()),
+    }
+}
+
+/// Sixteen filters in memory, asked for keys that none of them holds.
+fn look_up_16(keys: u64) -> Extra {
+    let each = keys / 16;
+    let filters: Vec<Filter> = (0..16)
+        .map(|f| {
+            let blocks = filter_blocks(each, FPR);
+            let mut part = FilterPart::new(blocks, 0, blocks);
+            (f * each..(f + 1) * each).for_each(|n| part.insert(&digest(n)));
+            let body = part.to_bytes();
+            let head = FilterHead {
+                filter_id: Uuid::from_u128(1),
+                home_id: Uuid::nil(),
+                secret_id: [0; 8],
+                place: -1,
+                blocks,
+                keys: each,
+                fpr_ppb: 10_000_000,
+                body_sum: Sha256::digest(&body).into(),
+            };
+            Filter::parse(&head.to_bytes(), &body).expect("a filter that was just made")
+        })
+        .collect();
+    let unseen: Vec<Digest> = (0..500_000).map(|n| digest(1 << 40 | n)).collect();
+    let mut times = Vec::new();
+    let mut maybe = 0_usize;
+    for _ in 0..5 {
+        let began = Instant::now();
+        maybe = unseen.iter().map(|d| filters.iter().filter(|f| f.may_hold(d)).count()).sum();
+        times.push(began.elapsed().as_secs_f64() * 1e6 / unseen.len() as f64);
+    }
+    times.sort_by(f64::total_cmp);
+    Extra {
+        name: "lookup_16_filters_us",
+        value: times[2],
+        unit: "µs",
+        note: format!("a key, median of 5; {each} keys a filter, {maybe} \"maybe\" of {}", unseen.len() * 16),
+    }
+}
+
+/// Rows as checks leave them.
+async fn fill(owner: &Client, keys: u64) -> anyhow::Result<Extra> {
+    let began = Instant::now();
+    for from in (0..keys).step_by(INSERT as usize) {
+        let to = (from + INSERT).min(keys) - 1;
+        let sql = format!(
+            "INSERT INTO dedup.claims SELECT {SQL_DIGEST}, dedup.fence_base() | n, 1, 1, 0, dedup.t_in(s.origin_ms, s.now), dedup.t_in(s.origin_ms, s.now + 25920000000), \
+             dedup.t_in(s.origin_ms, s.now), 275 FROM generate_series({from}::bigint, {to}) n, (SELECT origin_ms, dedup.now_ms() AS now FROM dedup.segments WHERE segment_id = 1) s"
+        );
+        owner.batch_execute(&sql).await?;
+    }
+    say(format!("{keys} rows in {:.1} s", began.elapsed().as_secs_f64()));
+    owner.batch_execute("VACUUM ANALYZE dedup.claims_s1").await?;
+    let bytes: i64 = owner.query_one("SELECT pg_table_size('dedup.claims_s1') + pg_indexes_size('dedup.claims_s1')", &[]).await?.get(0);
+    Ok(Extra {
+        name: "warm_bytes_per_key",
+        value: bytes as f64 / keys as f64,
+        unit: "B",
+        note: format!("{keys} checks with their index, inserted in random order"),
+    })
+}
+
+async fn until(owner: &Client, sql: &str) -> anyhow::Result<()> {
+    let began = Instant::now();
+    while !owner.query_one(sql, &[]).await?.get::<_, bool>(0) {
+        ensure!(began.elapsed() < PATIENCE, "it takes too long: {sql}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
+}
+
+/// The archive's own filter, as an instance loads it.
+async fn false_positives(owner: &Client, keys: u64) -> anyhow::Result<Extra> {
+    let row = owner.query_one("SELECT filter_id, chunks, head FROM dedup.filters WHERE place < 0", &[]).await?;
+    let (id, chunks, head): (Uuid, i32, Vec<u8>) = (row.get(0), row.get(1), row.get(2));
+    let mut body = Vec::new();
+    for n in 0..chunks {
+        body.extend(
+            owner.query_one("SELECT data FROM dedup.filter_chunks WHERE filter_id = $1 AND n = $2", &[&id, &n]).await?.get::<_, Vec<u8>>(0),
+        );
+    }
+    let filter = Filter::parse(&head, &body)?;
+    ensure!((0..keys).all(|n| filter.may_hold(&digest(n))), "the filter denies a key");
+    let hits = (keys..2 * keys).filter(|n| filter.may_hold(&digest(*n))).count();
+    Ok(Extra {
+        name: "measured_fpr_over_target",
+        value: hits as f64 / keys as f64 / FPR,
+        unit: "",
+        note: format!("{hits} of {keys} unseen keys; every archived key is held"),
+    })
+}
+
+/// The home's exact look, for keys that are there and keys that are not.
+async fn exact(owner: &Client, args: &ColdArgs) -> anyhow::Result<Vec<Extra>> {
+    let n = args.exact.unwrap_or(args.keys).min(args.keys);
+    let wrong = async |from: u64, hit: bool| -> anyhow::Result<(i64, f64)> {
+        let sql = format!(
+            "SELECT count(*) FROM generate_series({from}::bigint, {}) n CROSS JOIN LATERAL dedup.look_cold({SQL_DIGEST}, (SELECT dedup.live_archives('{{}}')), dedup.now_ms()) k WHERE (k.hit = 1) <> {hit}",
+            from + n - 1
+        );
+        let began = Instant::now();
+        let count = owner.query_one(&sql, &[]).await?.get(0);
+        Ok((count, began.elapsed().as_secs_f64() * 1e6 / n as f64))
+    };
+    let (false_firsts, us) = wrong(0, true).await?;
+    let (false_duplicates, us_unseen) = wrong(args.keys, false).await?;
+    Ok(vec![
+        Extra {
+            name: "false_firsts",
+            value: false_firsts as f64,
+            unit: "",
+            note: format!("of {n} archived keys, by the home's exact look ({us:.1} µs each)"),
+        },
+        Extra {
+            name: "false_duplicates",
+            value: false_duplicates as f64,
+            unit: "",
+            note: format!("of {n} unseen keys, without any filter ({us_unseen:.1} µs each)"),
+        },
+    ])
+}
+
+/// Prints what was measured and puts it into a file.
+pub fn report(extras: &[Extra], file: Option<&std::path::Path>) -> anyhow::Result<()> {
+    extras.iter().for_each(say_extra);
+    if let Some(file) = file {
+        let rows: Vec<serde_json::Value> =
+            extras.iter().map(|e| serde_json::json!({"name": e.name, "value": e.value, "unit": e.unit, "note": e.note})).collect();
+        std::fs::write(file, format!("{:#}\n", serde_json::Value::from(rows)))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,202 @@
+-- The life of segments after they were sealed: what the janitor calls. Every change of layout is one short transaction under the exclusive
+-- ROTATION lock, a compare-and-set on the row it changes, and gives up at once rather than make claims wait (`held`, `busy`).
+
+-- Who this home is, without its secret.
+CREATE FUNCTION dedup.home_v1(OUT home_id uuid, OUT name text, OUT region text, OUT secret_id bytea, OUT schema int, OUT min_client int, OUT in_recovery boolean, OUT home_ms bigint)
+  LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  SELECT h.home_id, h.name, h.region, h.secret_id, h.schema, h.min_client, pg_is_in_recovery(), dedup.now_ms() FROM dedup.home h $$;
+
+-- Takes one record that is not done out of a sealed segment: into the current one, unchanged, or away if it is past its time.
+-- The caller holds ROTATION. true: there is nothing left of it in the segment that is not done.
+CREATE FUNCTION dedup.carry_one(p_segment int, p_digest uuid, p_current int, p_origin bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+  r        dedup.claims;
+  o        dedup.claims;
+  v_now    bigint;
+  v_from   bigint;
+  v_past   boolean;
+  v_expires bigint;
+  v_ends   bigint;
+BEGIN
+  SELECT c.* INTO r FROM dedup.claims c WHERE c.segment_id = p_segment AND c.digest = p_digest FOR UPDATE;
+  IF NOT FOUND OR r.meta & 7 = 3 THEN RETURN true; END IF;
+  SELECT s.origin_ms INTO v_from FROM dedup.segments s WHERE s.segment_id = p_segment;
+  v_now := dedup.now_ms();
+  v_expires := dedup.t_out(v_from, r.expires);
+  v_ends := dedup.t_out(v_from, r.ends);
+  v_past := v_now >= CASE WHEN r.meta & 7 IN (1, 2) THEN greatest(v_expires, v_ends) ELSE v_expires END;
+  -- Delete and then insert: an UPDATE that moves a row is refused by whoever waits for it.
+  DELETE FROM dedup.claims c WHERE c.segment_id = p_segment AND c.digest = p_digest AND c.fence = r.fence;
+  IF v_past THEN
+    DELETE FROM dedup.claim_texts t WHERE t.digest = p_digest AND t.fence = r.fence;
+    RETURN true;
+  END IF;
+  FOR round IN 1..3 LOOP
+    INSERT INTO dedup.claims (digest, fence, request_hash, segment_id, fingerprint, first_seen, expires, ends, meta)
+      VALUES (r.digest, r.fence, r.request_hash, p_current, r.fingerprint, dedup.t_in(p_origin, dedup.t_out(v_from, r.first_seen)),
+              dedup.t_in(p_origin, v_expires), dedup.t_in(p_origin, v_ends), r.meta)
+      ON CONFLICT DO NOTHING;
+    IF FOUND THEN RETURN true; END IF;
+    -- The current segment has a row of the key already (which only memory loaded from elsewhere can cause): the one that every look would
+    -- take stays.
+    SELECT c.* INTO o FROM dedup.claims c WHERE c.segment_id = p_current AND c.digest = p_digest FOR UPDATE;
+    CONTINUE WHEN NOT FOUND;
+    v_past := v_now >= CASE WHEN o.meta & 7 IN (1, 2) THEN greatest(dedup.t_out(p_origin, o.expires), dedup.t_out(p_origin, o.ends)) ELSE dedup.t_out(p_origin, o.expires) END;
+    IF NOT v_past AND (o.meta & 7 = 3 OR (r.meta & 7 = 4 AND o.meta & 7 <> 4) OR (o.meta & 7 = 4) = (r.meta & 7 = 4) AND o.fence > r.fence) THEN RETURN true; END IF;
+    DELETE FROM dedup.claims c WHERE c.segment_id = p_current AND c.digest = p_digest AND c.fence = o.fence;
+  END LOOP;
+  RAISE EXCEPTION 'the record changed under three looks' USING ERRCODE = 'lock_not_available';
+END $$;
+
+-- Carries records of a sealed segment on, as any claimer would change them. held: left where they are, since somebody has them locked.
+CREATE FUNCTION dedup.carry_v1(p_segment int, p_digests uuid[], OUT carried int, OUT held int) LANGUAGE plpgsql SECURITY DEFINER
+  SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms' SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
+DECLARE
+  v_layout record;
+  v_digest uuid;
+BEGIN
+  carried := 0;
+  held := 0;
+  PERFORM pg_advisory_xact_lock_shared(1684366453, 1);
+  SELECT l.current_segment, s.origin_ms INTO v_layout FROM dedup.layout l JOIN dedup.segments s ON s.segment_id = l.current_segment;
+  IF NOT EXISTS (SELECT 1 FROM dedup.segments s WHERE s.segment_id = p_segment AND s.state = 'sealed') THEN RETURN; END IF;
+  PERFORM set_config('lock_timeout', '5ms', true);
+  FOREACH v_digest IN ARRAY p_digests LOOP
+    BEGIN
+      PERFORM dedup.carry_one(p_segment, v_digest, v_layout.current_segment, v_layout.origin_ms);
+      carried := carried + 1;
+    EXCEPTION WHEN lock_not_available THEN
+      held := held + 1;
+    END;
+  END LOOP;
+END $$;
+
+-- Closes a segment for good. p_digests: every record in it that was not done when the caller looked, after it was sealed: since then there
+-- can be fewer and never more. Answers frozen | held | busy | not-sealed.
+CREATE FUNCTION dedup.freeze_v1(p_segment int, p_digests uuid[]) RETURNS text LANGUAGE plpgsql SECURITY DEFINER
+  SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
+DECLARE
+  v_layout record;
+  v_digest uuid;
+  v_taken  text := dedup.take_rotation();
+BEGIN
+  IF v_taken <> 'taken' THEN RETURN v_taken; END IF;
+  SELECT l.current_segment, s.origin_ms INTO v_layout FROM dedup.layout l JOIN dedup.segments s ON s.segment_id = l.current_segment;
+  UPDATE dedup.segments s SET state = 'frozen' WHERE s.segment_id = p_segment AND s.state = 'sealed';
+  IF NOT FOUND THEN RETURN 'not-sealed'; END IF;
+  FOREACH v_digest IN ARRAY p_digests LOOP
+    PERFORM dedup.carry_one(p_segment, v_digest, v_layout.current_segment, v_layout.origin_ms);
+  END LOOP;
+  UPDATE dedup.layout SET generation = generation + 1;
+  PERFORM nextval('dedup.segments_change');
+  RETURN 'frozen';
+END $$;
+
+-- A frozen segment in which nothing counts any more needs no archive. Answers retired | held | busy | not-frozen.
+CREATE FUNCTION dedup.retire_v1(p_segment int) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_taken text := dedup.take_rotation();
+BEGIN
+  IF v_taken <> 'taken' THEN RETURN v_taken; END IF;
+  UPDATE dedup.segments SET state = 'dropped' WHERE segment_id = p_segment AND state = 'frozen';
+  IF NOT FOUND THEN RETURN 'not-frozen'; END IF;
+  DELETE FROM dedup.tombstones WHERE place = p_segment;
+  UPDATE dedup.layout SET generation = generation + 1;
+  PERFORM nextval('dedup.segments_change');
+  RETURN 'retired';
+END $$;
+
+-- Makes a built archive count, and what it was built of count no more, at the same moment: never both. What was forgotten meanwhile stays
+-- forgotten. Answers published | held | busy | not-built | stale | forgets (too many: to be built again).
+CREATE FUNCTION dedup.publish_v1(p_archive int) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+  SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
+DECLARE
+  a       dedup.archives;
+  v_late  uuid[];
+  v_stay  uuid[];
+  v_taken text := dedup.take_rotation();
+BEGIN
+  IF v_taken <> 'taken' THEN RETURN v_taken; END IF;
+  SELECT x.* INTO a FROM dedup.archives x WHERE x.archive_id = p_archive AND x.state = 'built' FOR UPDATE;
+  IF NOT FOUND THEN RETURN 'not-built'; END IF;
+  IF a.level = 0 AND cardinality(a.inputs) = 1 THEN
+    UPDATE dedup.segments s SET state = 'cold', archive_id = p_archive WHERE s.segment_id = a.inputs[1] AND s.state = 'frozen';
+    IF NOT FOUND THEN RETURN 'stale'; END IF;
+    UPDATE dedup.tombstones t SET place = -p_archive WHERE t.place = a.inputs[1];
+  ELSIF cardinality(a.inputs) > 0 THEN
+    IF (SELECT count(*) FROM dedup.archives x WHERE x.archive_id = ANY (a.inputs) AND x.state = 'live') <> cardinality(a.inputs) THEN RETURN 'stale'; END IF;
+    SELECT array_agg(DISTINCT t.digest) INTO v_late FROM unnest(a.inputs) i(archive)
+      JOIN dedup.tombstones t ON t.place = -i.archive AND t.seen_by IS DISTINCT FROM p_archive;
+    IF cardinality(v_late) > 200 THEN RETURN 'forgets'; END IF;
+    -- A key that was forgotten in one of the old archives and lives on in another was claimed anew since: it must not be forgotten here.
+    SELECT array_agg(l.digest) INTO v_stay FROM unnest(v_late) l(digest)
+      CROSS JOIN LATERAL (SELECT ARRAY(SELECT i.archive FROM unnest(a.inputs) i(archive)
+        WHERE NOT EXISTS (SELECT 1 FROM dedup.tombstones t WHERE t.digest = l.digest AND t.place = -i.archive)) AS others) w
+      WHERE cardinality(w.others) > 0 AND (dedup.look_cold(l.digest, w.others, dedup.now_ms())).hit > 0;
+    INSERT INTO dedup.tombstones (digest, place)
+      SELECT l.digest, -p_archive FROM unnest(v_late) l(digest) WHERE v_stay IS NULL OR NOT l.digest = ANY (v_stay);
+    UPDATE dedup.archives x SET state = 'dead' WHERE x.archive_id = ANY (a.inputs);
+    UPDATE dedup.segments s SET archive_id = p_archive WHERE s.archive_id = ANY (a.inputs);
+  END IF;
+  UPDATE dedup.archives x SET state = 'live' WHERE x.archive_id = p_archive;
+  UPDATE dedup.layout SET generation = generation + 1;
+  PERFORM nextval('dedup.segments_change');
+  RETURN 'published';
+END $$;
+
+-- An archive whose last class passed p_margin ms ago counts no more. Answers dropped | held | busy | not-past.
+CREATE FUNCTION dedup.drop_archive_v1(p_archive int, p_margin bigint) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_taken text := dedup.take_rotation();
+BEGIN
+  IF v_taken <> 'taken' THEN RETURN v_taken; END IF;
+  UPDATE dedup.archives SET state = 'dead' WHERE archive_id = p_archive AND state = 'live' AND expires_ms <= dedup.now_ms() - p_margin;
+  IF NOT FOUND THEN RETURN 'not-past'; END IF;
+  UPDATE dedup.segments SET state = 'dropped' WHERE archive_id = p_archive;
+  UPDATE dedup.layout SET generation = generation + 1;
+  PERFORM nextval('dedup.segments_change');
+  RETURN 'dropped';
+END $$;
+
+-- The filters that count: of sealed and frozen segments and of live archives.
+CREATE FUNCTION dedup.filters_v1() RETURNS TABLE (filter_id uuid, place int, bytes bigint, chunks int, head bytea) LANGUAGE sql STABLE SECURITY DEFINER
+  SET search_path = pg_catalog, pg_temp AS $$
+  SELECT f.filter_id, f.place, f.bytes, f.chunks, f.head FROM dedup.filters f
+  WHERE EXISTS (SELECT 1 FROM dedup.segments s WHERE s.segment_id = f.place AND s.filter_id = f.filter_id AND s.state IN ('sealed', 'frozen'))
+     OR EXISTS (SELECT 1 FROM dedup.archives a WHERE a.archive_id = -f.place AND a.filter_id = f.filter_id AND a.state = 'live') $$;
+
+CREATE FUNCTION dedup.filter_chunk_v1(p_filter uuid, p_n int) RETURNS bytea LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  SELECT data FROM dedup.filter_chunks WHERE filter_id = p_filter AND n = p_n $$;
+
+-- Segments and archives for people. keys of a segment without a filter: estimated from its size. partition: its tables exist.
+CREATE FUNCTION dedup.segments_v1(OUT place int, OUT state text, OUT from_ms bigint, OUT to_ms bigint, OUT keys bigint, OUT bytes bigint, OUT filter_id uuid,
+    OUT filter_bytes bigint, OUT filter_keys bigint, OUT level int, OUT expires_ms bigint, OUT partition boolean)
+  RETURNS SETOF record LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  SELECT s.segment_id, s.state, coalesce(s.opened_at_ms, s.origin_ms), s.sealed_at_ms, coalesce(f.keys, pg_relation_size(r.heap) / 8192 * 97),
+         pg_total_relation_size(r.heap), f.filter_id, f.bytes, f.keys, NULL::int, NULL::bigint, s.parted
+    FROM dedup.segments s LEFT JOIN dedup.filters f ON f.filter_id = s.filter_id CROSS JOIN LATERAL (SELECT to_regclass('dedup.claims_s' || s.segment_id) AS heap) r
+    WHERE s.state IN ('prepared', 'open', 'sealed', 'frozen') OR s.parted
+  UNION ALL
+  SELECT -a.archive_id, CASE a.state WHEN 'live' THEN 'cold' ELSE a.state END, a.from_ms, a.to_ms, a.keys, a.blocks::bigint * 8192, f.filter_id, f.bytes, f.keys,
+         a.level, a.expires_ms, false
+    FROM dedup.archives a LEFT JOIN dedup.filters f ON f.filter_id = a.filter_id $$;
+
+GRANT EXECUTE ON FUNCTION dedup.filters_v1(), dedup.filter_chunk_v1(uuid, int), dedup.segments_v1() TO dedup_service, dedup_janitor;
+GRANT EXECUTE ON FUNCTION dedup.home_v1(), dedup.carry_v1(int, uuid[]), dedup.freeze_v1(int, uuid[]), dedup.retire_v1(int), dedup.publish_v1(int),
+  dedup.drop_archive_v1(int, bigint), dedup.look_cold(uuid, int[], bigint) TO dedup_janitor;
+
+-- Keys from another system on their way into an archive. bytes: of the input that is staged. One that nobody touched for a week is given up.
+CREATE TABLE dedup.imports (import_id uuid PRIMARY KEY, bytes bigint NOT NULL, touched_ms bigint NOT NULL);
+CREATE TABLE dedup.import_rows (import_id uuid NOT NULL, digest uuid NOT NULL, expires_ms bigint NOT NULL, first_seen_ms bigint NOT NULL);
+GRANT SELECT, INSERT, UPDATE, DELETE ON dedup.imports, dedup.import_rows TO dedup_janitor;
+
+CREATE FUNCTION dedup.import_topic_v1(p_topic text) RETURNS TABLE (topic_id int, generation bigint, window_ms bigint, default_region text, home_ms bigint) LANGUAGE sql STABLE SECURITY DEFINER
+  SET search_path = pg_catalog, pg_temp AS $$
+  SELECT t.topic_id, t.generation, t.window_ms, t.default_region, dedup.now_ms() FROM dedup.topics t WHERE t.name = p_topic AND NOT t.deleted $$;
+
+-- The topic is in use until then.
+CREATE FUNCTION dedup.import_used_v1(p_topic int, p_until bigint) RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  PERFORM dedup.topic_used(p_topic, p_until, dedup.now_ms());
+END $$;
+GRANT EXECUTE ON FUNCTION dedup.import_topic_v1(text), dedup.import_used_v1(int, bigint) TO dedup_janitor;
