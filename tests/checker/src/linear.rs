@@ -471,8 +471,8 @@ impl<'a> Key<'a> {
         let mut wrong: Vec<Violation> = Vec::new();
         for op in self.ops.iter().filter(|op| op.call.kind == Kind::Read) {
             let Some(answer) = op.answer() else { continue };
-            let acknowledged = self.grants.values().filter(|g| g.ret < op.inv() && !g.firsts.is_empty());
-            let Some(last) = acknowledged.last() else { continue };
+            let mut acknowledged = self.grants.values().filter(|g| g.ret < op.inv() && !g.firsts.is_empty());
+            let Some(last) = acknowledged.next_back() else { continue };
             let gone = self.may_be_forgotten(last, op.ret) || matches!((answer.seen, last.expires), (Some(now), Some(end)) if now >= end);
             if !gone && (answer.verdict == Verdict::Absent || answer.fence.as_str() < last.fence) {
                 let shown: Vec<&Op> = last.firsts.iter().copied().chain([op]).collect();
