@@ -89,3 +89,10 @@ fn no_ordinary_build_can_be_broken() {
     let program = std::fs::read(dedup_bin()).unwrap();
     assert!(!program.windows(14).any(|w| w == b"DEDUP_SABOTAGE"));
 }
+
+/// P3: a wait for the standbys that somebody cancels is nobody's word, however often it is asked for again.
+/// Seen to fail with a service that only took the warned call itself for unknown: repeating it acknowledged a claim that the failover lost.
+#[test]
+fn p3_a_cancelled_wait_is_no_word() {
+    passes("cancel-sync", 12);
+}
