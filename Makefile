@@ -1,6 +1,6 @@
 # Everything one does here. `make help` lists it.
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test soak schemathesis lint doc
+.PHONY: help setup build demo test chaos soak schemathesis lint doc
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,8 +19,13 @@ test: setup ## Run all tests, on real Postgres and Redis servers
 	cargo build -p dedup
 	cargo test --workspace
 
-soak: setup ## The long tests: a simulated year of days against an oracle, 300 kills of the janitor, 50,000 generated requests
-	cargo build -p dedup
+chaos: setup ## Break everything once, a few seconds each, and judge what callers were told
+	cargo build -p dedup -p dedup-chaos
+	target/debug/dedup-chaos --seconds 4
+
+soak: setup ## The long tests: a simulated year against an oracle, kills of the janitor, generated requests, faults; ARGS="--minutes 60 --seed 1"
+	cargo build -p dedup -p dedup-chaos
+	target/debug/dedup-chaos $(or $(ARGS),--minutes 60)
 	DEDUP_FUZZ_REQUESTS=50000 cargo test -p dedup-tests --test suite -- --nocapture fuzz::
 	DEDUP_DAYS=365 DEDUP_KEYS_A_DAY=20000 DEDUP_KILLS=300 cargo test -p dedup-tests --test suite -- --nocapture cold::month cold::faults::p3
 

@@ -4,6 +4,7 @@
 --
 -- SQLSTATEs. The caller's transaction is aborted by each, so nothing is ever half done:
 --   DD002  no fence can be granted on this timeline: the epoch must be raised
+--   DD003  no synchronous standby has confirmed this primary of late (it was cut off, or has just become the primary): try again
 --   DD010  there is no such topic in this home
 --   DD011  an argument is missing or not valid (COLUMN names it)
 --   DD012  the key or claim token belongs to another home: only its own prefixes are served here
@@ -140,6 +141,10 @@ BEGIN
   PERFORM dedup.guard_snapshot();
   IF timeline = 0 THEN RAISE EXCEPTION 'a standby does not answer' USING ERRCODE = '25006'; END IF;
   IF timeline > 2047 THEN PERFORM dedup.fence_base(); END IF;   -- which says why not
+  IF NOT dedup.confirmed_v1() THEN
+    RAISE EXCEPTION USING ERRCODE = 'DD003', MESSAGE = 'no standby has confirmed this primary of late, so its answers do not count',
+      HINT = 'Nothing was changed. Try again in a moment; if it lasts, another server may be the primary now.';
+  END IF;
   IF current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') THEN
     PERFORM set_config('synchronous_commit', 'on', true);
   END IF;

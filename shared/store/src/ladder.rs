@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use dedup_core::{
-    ClaimToken, Digest, DigestScope, Fingerprint, Group, HomeId, HomeTable, Key, Question, Record, RequestHash, RequestId, Secret, Tier,
-    Topic, TopicPolicy, Window,
+    ClaimToken, Digest, DigestScope, Fingerprint, Group, HomeId, HomeTable, Key, Question, Record, RequestHash, RequestId, Secret, State,
+    Tier, Topic, TopicPolicy, Window,
 };
 use futures_util::future::join_all;
 use uuid::Uuid;
@@ -18,7 +18,7 @@ use crate::hot::HotTier;
 use crate::local::LocalTier;
 use crate::topics::Topics;
 use crate::trace::Traced;
-use crate::{Answer, Ask, Basis, Finish, FinishAnswer, FinishOp, Looked, Refusal, RefusalKind, Texts};
+use crate::{Answer, Ask, Basis, Finish, FinishAnswer, FinishOp, Looked, Refusal, RefusalKind, Texts, sabotage};
 
 /// One question, parsed, not yet tied to a home's copy of its topic.
 #[derive(Debug, Clone)]
@@ -127,7 +127,7 @@ impl<'a> Belief<'a> {
     fn doubt(&self, digest: &Digest, cached: &Cached) -> Option<&'static str> {
         if self.identity != Some((cached.home_id, cached.incarnation)) {
             Some("from another home or incarnation")
-        } else if !self.home.forgets.allows(digest, cached.as_of) {
+        } else if !self.home.forgets.allows(digest, cached.as_of) && !sabotage::is("back-fill-after-forget") {
             Some("forgotten since, or the forget log is not loaded")
         } else if self.now_ms >= cached.record.expires_ms {
             Some("past its window")
@@ -351,7 +351,7 @@ impl Ladder {
         if now_ms >= record.expires_ms {
             return;
         }
-        if let Some(hot) = &self.inner.hot {
+        if let (Some(hot), State::Done) = (&self.inner.hot, record.state) {
             hot.put(digest, cached.clone(), now_ms);
         }
         self.inner.local.put(digest, cached);

@@ -15,6 +15,7 @@ mod metrics;
 mod operators;
 mod postgres;
 mod refusal;
+mod sabotage;
 mod segments;
 mod topics;
 mod trace;
@@ -30,7 +31,7 @@ pub use metrics::StoreMetrics;
 pub use operators::{AuditEntry, Deed, ForceReleased, Forgotten, OpenAt, OpenClaim, OpenPage, OpenState, Spread};
 pub use postgres::{
     CLIENT_VERSION, ConnectError, Hello, HomeProblem, MigrateError, Migrated, PgTarget, SCHEMA_VERSION, ask_home, check_home, connect_once,
-    migrate,
+    migrate, raise_epoch,
 };
 pub use refusal::{Applied, Refusal, RefusalKind};
 pub use segments::SegmentInfo;

@@ -33,7 +33,7 @@ pub use janitor::Janitor;
 pub use options::Options;
 pub use postgres::Postgres;
 pub use prometheus::{Prometheus, Rules, hasten};
-pub use proxy::{Mode, Proxy};
+pub use proxy::{Mode, Odds, Proxy};
 pub use redis::Redis;
 pub use service::Service;
 pub use template::discard as discard_template;

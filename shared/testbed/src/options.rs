@@ -19,6 +19,12 @@ pub struct Options {
     pub postgres_settings: Vec<(String, String)>,
     /// Whether instances reach each home through a [`crate::Proxy`] that can misbehave.
     pub proxies: bool,
+    /// Whether instances reach their Redis through a [`crate::Proxy`].
+    pub redis_proxies: bool,
+    /// Standbys of each home; instances know all nodes. Synchronous if `postgres_settings` name `synchronous_standby_names`.
+    pub standbys: usize,
+    /// Each home's data lies on a file system of its own of this size (needs root and user tools of Linux).
+    pub postgres_disk_mb: Option<u32>,
     /// Arguments for `redis-server`, for instance `["--maxmemory", "64mb"]`.
     pub redis_args: Vec<String>,
     /// TOML for each instance's configuration, placed before its tables: top-level keys.
@@ -27,6 +33,8 @@ pub struct Options {
     pub extra_tables: String,
     /// Environment of `dedup serve` and `dedup migrate`, on top of the testbed's own.
     pub env: Vec<(String, String)>,
+    /// Environment of one instance (its name, variable, value).
+    pub instance_env: Vec<(String, String, String)>,
 }
 
 impl Options {
@@ -41,10 +49,14 @@ impl Options {
             dedup_bin,
             postgres_settings: Vec::new(),
             proxies: false,
+            redis_proxies: false,
+            standbys: 0,
+            postgres_disk_mb: None,
             redis_args: Vec::new(),
             extra_config: String::new(),
             extra_tables: String::new(),
             env: Vec::new(),
+            instance_env: Vec::new(),
         }
     }
 }

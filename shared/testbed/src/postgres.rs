@@ -1,8 +1,10 @@
 //! The Postgres of one region.
 
 mod cluster;
+mod disk;
 mod faults;
 mod roles;
+mod standby;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -34,16 +36,28 @@ pub struct Postgres {
     log: PathBuf,
     user: Option<User>,
     password: String,
+    /// The file system its data lies on, if it has one of its own.
+    disk: Option<disk::Disk>,
     /// Backends stopped by [`Postgres::sigstop`], with their start.
     frozen: Mutex<Vec<(u32, u64)>>,
 }
 
 impl Postgres {
     /// Makes and starts a cluster with the database and its owner.
-    pub(crate) async fn create(region: &str, dir: &Path, settings: &[(String, String)], watchdog: &Arc<Watchdog>) -> Result<Self, Error> {
+    pub(crate) async fn create(
+        region: &str,
+        dir: &Path,
+        settings: &[(String, String)],
+        disk_mb: Option<u32>,
+        watchdog: &Arc<Watchdog>,
+    ) -> Result<Self, Error> {
         let template = Template::get().await?;
         let data = dir.join("postgres");
         cluster::create(&template, &data, settings, watchdog).await?;
+        let disk = match disk_mb {
+            Some(mb) => Some(disk::Disk::create(&data, mb, watchdog).await?),
+            None => None,
+        };
         let new = Self {
             slot: Slot::new(&format!("Postgres of {region}"), watchdog),
             program: programs::postgres("postgres")?,
@@ -52,6 +66,7 @@ impl Postgres {
             log: dir.join("postgres.log"),
             user: template.user,
             password: template.password.clone(),
+            disk,
             frozen: Mutex::default(),
         };
         new.first_start().await?;
@@ -152,7 +167,7 @@ impl Postgres {
     }
 
     fn spec(&self) -> Spec {
-        Spec {
+        let spec = Spec {
             name: self.slot.name().into(),
             kind: Kind::Postgres,
             program: self.program.clone(),
@@ -160,6 +175,10 @@ impl Postgres {
             env: Vec::new(),
             user: self.user,
             log: self.log.clone(),
+        };
+        match &self.disk {
+            Some(disk) => disk.around(spec),
+            None => spec,
         }
     }
 

@@ -25,7 +25,9 @@ pub(crate) struct Deployment<'a> {
 pub(crate) fn homes(regions: &[Region]) -> Vec<Home> {
     let home = |region: &Region| Home {
         name: region.name.clone(),
-        port: region.proxy.as_ref().map_or_else(|| region.postgres.port(), crate::Proxy::port),
+        ports: std::iter::once(region.proxy.as_ref().map_or_else(|| region.postgres.port(), crate::Proxy::port))
+            .chain(region.standbys.iter().map(Postgres::port))
+            .collect(),
         password: region.postgres.password().into(),
     };
     regions.iter().map(home).collect()
@@ -35,7 +37,10 @@ pub(crate) fn homes(regions: &[Region]) -> Vec<Home> {
 pub(crate) async fn stores(name: &str, options: &Options, watchdog: &Arc<Watchdog>) -> Result<Region, Error> {
     let dir = watchdog.dir().join(name);
     std::fs::create_dir(&dir).map_err(Error::io(format!("make the folder {}", dir.display())))?;
-    let postgres = Postgres::create(name, &dir, &options.postgres_settings, watchdog);
+    // A primary that waits for standbys cannot even be set up before there are any.
+    let (later, settings): (Vec<_>, Vec<_>) =
+        options.postgres_settings.iter().cloned().partition(|(name, _)| options.standbys > 0 && name == "synchronous_standby_names");
+    let postgres = Postgres::create(name, &dir, &settings, options.postgres_disk_mb, watchdog);
     let redis = async {
         match options.redis {
             true => Redis::create(name, &dir, &options.redis_args, watchdog).await.map(Some),
@@ -43,8 +48,22 @@ pub(crate) async fn stores(name: &str, options: &Options, watchdog: &Arc<Watchdo
         }
     };
     let (postgres, redis) = try_join(postgres, redis).await?;
-    let proxy = if options.proxies { Some(crate::Proxy::start(postgres.port()).await?) } else { None };
-    Ok(Region { name: name.into(), proxy, postgres, redis, instances: Vec::new(), janitor: None })
+    let proxy = if options.proxies { Some(crate::Proxy::start_postgres(postgres.port()).await?) } else { None };
+    let mut standbys = Vec::new();
+    for n in 1..=options.standbys {
+        standbys
+            .push(Postgres::create_standby(&format!("{name}, standby {n}"), &dir.join(format!("standby-{n}")), &postgres, watchdog).await?);
+    }
+    for (name, value) in &later {
+        for node in std::iter::once(&postgres).chain(&standbys) {
+            node.set(name, value).await?;
+        }
+    }
+    let redis_proxy = match &redis {
+        Some(redis) if options.redis_proxies => Some(crate::Proxy::start(redis.port()).await?),
+        _ => None,
+    };
+    Ok(Region { name: name.into(), proxy, postgres, standbys, redis, redis_proxy, instances: Vec::new(), janitor: None })
 }
 
 impl Deployment<'_> {
@@ -97,10 +116,14 @@ impl Deployment<'_> {
         let names = (1..=options.instances).map(|n| Instance {
             region: region.name.clone(),
             name: format!("{}-{n}", region.name),
-            redis_port: region.redis.as_ref().map(Redis::port),
+            redis_port: region.redis_proxy.as_ref().map(crate::Proxy::port).or(region.redis.as_ref().map(Redis::port)),
         });
         let (dir, env) = (dir.as_path(), &env);
-        try_join_all(names.map(|instance| async move { Service::create(&instance, dir, homes, env.clone(), options, self.watchdog).await }))
-            .await
+        try_join_all(names.map(|instance| async move {
+            let own = options.instance_env.iter().filter(|(name, ..)| *name == instance.name).map(|(_, k, v)| (k.clone(), v.clone()));
+            let env = env.iter().cloned().chain(own).collect();
+            Service::create(&instance, dir, homes, env, options, self.watchdog).await
+        }))
+        .await
     }
 }

@@ -28,6 +28,10 @@ impl Slot {
         Self { name: name.into(), watchdog: Arc::clone(watchdog), process: Mutex::new(None), pid: AtomicU32::new(0) }
     }
 
+    pub(crate) fn watchdog(&self) -> Arc<Watchdog> {
+        Arc::clone(&self.watchdog)
+    }
+
     pub(crate) fn name(&self) -> &str {
         &self.name
     }

@@ -29,8 +29,12 @@ pub struct Region {
     pub postgres: Postgres,
     /// Between the instances (of all regions) and the home, if asked for.
     pub proxy: Option<crate::Proxy>,
+    /// Its standbys, if asked for.
+    pub standbys: Vec<Postgres>,
     /// Its hot tier, unless switched off.
     pub redis: Option<Redis>,
+    /// Between the instances and their Redis, if asked for.
+    pub redis_proxy: Option<crate::Proxy>,
     /// The instances, in the order of their names; none after [`Testbed::start_stores`].
     pub instances: Vec<Service>,
     /// Its janitor, if asked for.
@@ -128,14 +132,16 @@ impl Testbed {
     fn slots(&self) -> impl Iterator<Item = &Slot> {
         let regions = self.regions.iter().flat_map(|region| {
             let stores = [Some(region.postgres.slot()), region.redis.as_ref().map(Redis::slot), region.janitor.as_ref().map(Janitor::slot)];
-            stores.into_iter().flatten().chain(region.instances.iter().map(Service::slot))
+            let stores = stores.into_iter().flatten().chain(region.standbys.iter().map(Postgres::slot));
+            stores.chain(region.instances.iter().map(Service::slot))
         });
         regions.chain(self.prometheus.iter().map(Prometheus::slot))
     }
 
     /// Frozen backends would hold up the end of their postmaster for 5 s.
     fn thaw(&self) {
-        self.regions.iter().for_each(|region| region.postgres.thaw());
+        let nodes = |region: &'_ Region| region.standbys.iter().chain([&region.postgres]).for_each(Postgres::thaw);
+        self.regions.iter().for_each(nodes);
     }
 }
 

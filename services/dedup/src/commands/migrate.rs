@@ -58,7 +58,7 @@ fn chosen<'a>(config: &'a Config, name: Option<&str>) -> anyhow::Result<Vec<&'a 
 }
 
 /// The home as its owner reaches it. The service's password is never sent in the owner's name.
-fn owner_target(home: &HomeConfig, owner: Option<&str>) -> anyhow::Result<PgTarget> {
+pub(super) fn owner_target(home: &HomeConfig, owner: Option<&str>) -> anyhow::Result<PgTarget> {
     let Some(owner) = owner else {
         return config::target(home);
     };

@@ -10,6 +10,7 @@ mod janitor;
 mod keys;
 mod migrate;
 mod openapi;
+mod raise_epoch;
 mod segments;
 mod serve;
 mod topics;
@@ -34,6 +35,8 @@ pub enum Command {
     CheckConfig(config::ConfigArgs),
     /// Bring the homes of the own region up to date; run by their owner
     Migrate(migrate::MigrateArgs),
+    /// Raise a home's epoch after it was restored to an earlier state; run by its owner
+    RaiseEpoch(raise_epoch::RaiseEpochArgs),
     /// Connect to everything the configuration names and say what is to be mended
     Doctor(config::ConfigArgs),
     /// Policies of topics
@@ -67,6 +70,7 @@ impl Command {
             Self::Segments(args) => block_on(segments::run(args)),
             Self::CheckConfig(args) => Ok(check_config::run(&args)),
             Self::Migrate(args) => block_on(migrate::run(args)),
+            Self::RaiseEpoch(args) => block_on(raise_epoch::run(args)),
             Self::Doctor(args) => block_on(doctor::run(args)),
             Self::Topics(command) => block_on(topics::run(command)),
             Self::Claims(command) => block_on(claims::run(command)),

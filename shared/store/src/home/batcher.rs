@@ -19,9 +19,9 @@ use super::job::Job;
 use super::work::{Reply, Work};
 use super::{Home, Learnt};
 use crate::local::DigestBuild;
-use crate::postgres::{CallError, Called};
+use crate::postgres::{CallError, Called, Line};
 use crate::trace::Traced;
-use crate::{Applied, Refusal, RefusalKind};
+use crate::{Applied, Refusal, RefusalKind, sabotage};
 
 /// Keys of one call, so of one transaction.
 pub const KEYS_A_CALL: usize = 512;
@@ -384,16 +384,22 @@ async fn call<W: Work>(home: &Arc<Home>, entries: Vec<Entry<W>>, held_lane: bool
     let who = home.identity();
     let called = match &who {
         Some(who) => {
-            tokio::time::timeout(time + CALL_GRACE, W::call(line.client(), &who.identity, home.clock.not_after_ms(time), &asks, &filters))
+            let call = W::call(line.client(), &who.identity, home.clock.not_after_ms(time), &asks, &filters);
+            tokio::time::timeout(time + CALL_GRACE, sabotaged(&line, call))
                 .await
                 .unwrap_or_else(|_| Err(CallError::Unknown("no reply in time".into())))
         }
         None => Err(CallError::NotSent("the home is not known yet".into())),
     };
     let called = match called {
-        Ok(_) if home.lines.warnings() != warnings => Err(CallError::Unknown("the server warned during the commit".into())),
+        Ok(_) if home.lines.warnings() != warnings && !sabotage::is("warnings-ignored") && !sabotage::is("cancel-on-timeout") => {
+            Err(CallError::Unknown("the server warned during the commit".into()))
+        }
         other => other,
     };
+    if home.lines.warnings() != warnings && called.is_err() {
+        home.doubt(line.client()).await;
+    }
     home.lines.done(&line, called.is_ok());
     drop(line);
     match called {
@@ -412,6 +418,18 @@ async fn call<W: Work>(home: &Arc<Home>, entries: Vec<Entry<W>>, held_lane: bool
             failed(home, entries, &error, left);
         }
     }
+}
+
+/// The call itself; a build that is broken on purpose cancels it when it takes long.
+async fn sabotaged<T>(line: &Line, call: impl Future<Output = T>) -> T {
+    let mut call = std::pin::pin!(call);
+    if sabotage::is("cancel-on-timeout") {
+        if let Ok(done) = tokio::time::timeout(Duration::from_millis(300), &mut call).await {
+            return done;
+        }
+        let _ = line.client().cancel_token().cancel_query(tokio_postgres::NoTls).await;
+    }
+    call.await
 }
 
 fn items<W: Work>(entries: Vec<Entry<W>>) -> impl Iterator<Item = Item<W>> {
@@ -482,6 +500,9 @@ fn failed<W: Work>(home: &Arc<Home>, entries: Vec<Entry<W>>, error: &CallError, 
     for entry in entries {
         let mut leader = entry.leader;
         match error {
+            CallError::Unknown(_) if sabotage::is("unknown-is-no") => {
+                leader.answer(home, Err(Refusal::not_applied(RefusalKind::HomeUnavailable)));
+            }
             CallError::Unknown(_) => {
                 home.metrics.unknown(&home.spec.name);
                 // Ask once more with the same request id, first in line; only a verdict may end it now.

@@ -13,8 +13,10 @@ use super::{Home, Known, Learnt};
 use crate::hot::HotTier;
 use crate::local::LocalTier;
 use crate::postgres::{
-    Feed, Identity, Pulse, call_feed_gone, call_feed_seen, call_forgets, call_hello, call_pulse, call_topics, check_home, open_feed,
+    Feed, Identity, Pulse, call_feed_gone, call_feed_seen, call_forgets, call_heartbeat, call_hello, call_pulse, call_topics, check_home,
+    open_feed,
 };
+use crate::sabotage;
 
 const PULSE: Duration = Duration::from_secs(1);
 const PULSE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -25,6 +27,11 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 const SEEN_AGAIN: Duration = Duration::from_secs(3);
 /// Longest the goodbye may keep a stopping process.
 const GOODBYE: Duration = Duration::from_millis(500);
+
+/// How long a primary may take to be confirmed: longer than a promoted standby holds back.
+const CONFIRM_TIMEOUT: Duration = Duration::from_secs(5);
+const CONFIRM_PAUSE: Duration = Duration::from_millis(100);
+const UNCONFIRMED: &str = "no synchronous standby has confirmed this primary of late, so its answers do not count";
 
 /// Who reads the forget logs: this process.
 pub struct Reader {
@@ -108,9 +115,11 @@ async fn try_follow(home: &Home, caches: &Caches, reader: &Reader, life: &mut Li
     }
     within(feed.client.batch_execute("LISTEN dedup_forget /* dedup: feed */")).await?;
     home.known.store(Some(Arc::new(Known { identity, epoch: hello.epoch })));
+    until_confirmed(home, feed).await?;
     let mut topics_seen = pulse(home, feed, caches, None).await?;
     home.set_up();
     life.up = true;
+    let mut beat = Instant::now();
     loop {
         tell_seen(home, feed, reader, &mut life.seen).await;
         tokio::select! {
@@ -118,9 +127,30 @@ async fn try_follow(home: &Home, caches: &Caches, reader: &Reader, life: &mut Li
             heard = feed.notifications.recv() => heard.ok_or("the connection was closed")?,
             () = home.look_now.notified() => {}
         }
+        // What it tells is heard first: a forget should not wait for a standby.
         topics_seen = pulse(home, feed, caches, Some(topics_seen)).await?;
+        if beat.elapsed() >= PULSE {
+            beat = Instant::now();
+            if !within(call_heartbeat(&feed.client, || feed.warnings())).await? {
+                return Err(UNCONFIRMED.into());
+            }
+        }
         home.set_up();
     }
+}
+
+/// Waits until the primary's standbys stand by it: at once where none are required, some seconds after a promotion.
+async fn until_confirmed(home: &Home, feed: &Feed) -> Result<(), String> {
+    let began = Instant::now();
+    while !within(call_heartbeat(&feed.client, || feed.warnings())).await? {
+        // Its answers do not count meanwhile, so callers should hear that at once.
+        home.set_down(UNCONFIRMED);
+        if began.elapsed() > CONFIRM_TIMEOUT {
+            return Err(UNCONFIRMED.into());
+        }
+        tokio::time::sleep(CONFIRM_PAUSE).await;
+    }
+    Ok(())
 }
 
 /// Tells the home how far its forget log is read here, when that changed and now and then. A failure is no reason to call the home down:
@@ -165,6 +195,9 @@ async fn pulse(home: &Home, feed: &Feed, caches: &Caches, topics_seen: Option<i6
     if forget_pos > known || !home.forgets.is_loaded() {
         let entries = within(call_forgets(&feed.client, known, home_ms - keep)).await?;
         home.forgets.extend(&entries, forget_pos.max(entries.last().map_or(0, |e| e.0)), home_ms, keep);
+        if sabotage::is("back-fill-after-forget") {
+            return Ok(topics_change);
+        }
         for (_, digest) in &entries {
             caches.local.forget(digest);
         }

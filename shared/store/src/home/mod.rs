@@ -34,7 +34,7 @@ pub(crate) use filters::{FilterSet, Told};
 
 use crate::hot::HotTier;
 use crate::local::LocalTier;
-use crate::postgres::{CallError, Identity, Line, Lines, PgTarget, TopicRow, call_lookup, call_segments, call_topics};
+use crate::postgres::{CallError, Identity, Line, Lines, PgTarget, TopicRow, call_doubt, call_lookup, call_segments, call_topics};
 use crate::{Answer, Ask, Finish, FinishAnswer, Looked, Refusal, RefusalKind, SegmentInfo, StoreMetrics};
 
 /// How to reach one home and how much to ask of it.
@@ -109,6 +109,8 @@ pub(crate) struct Home {
     known: ArcSwapOption<Known>,
     incarnation: AtomicI32,
     status: ArcSwap<Status>,
+    /// It is up again, rather than for the first time.
+    came_back: AtomicBool,
     topics: ArcSwap<HashMap<Topic, TopicCopy>>,
     topics_loaded: AtomicBool,
     /// Of its sealed segments and archives.
@@ -133,6 +135,11 @@ const LOCAL_ROUND_TRIP: Duration = Duration::from_millis(2);
 /// More calls at once than lines would only split what could share a commit.
 const LOCAL_LINES: usize = 2;
 const REMOTE_CALLS_MAX: usize = 64;
+
+/// Within this a home that came back gets all its room again.
+const OPENING: Duration = Duration::from_secs(1);
+/// What it gets at once: some calls' worth.
+const OPENING_ROOM_MIN: usize = 1024;
 
 impl Home {
     fn round_trip(&self) -> Option<Duration> {
@@ -171,8 +178,20 @@ impl Home {
     fn set_up(&self) {
         if !self.status.load().up {
             tracing::info!(home = %self.spec.name, "home is up");
+            self.came_back.store(self.topics_loaded(), Ordering::Relaxed);
             self.status.store(Arc::new(Status { up: true, why: None, since: Instant::now() }));
         }
+    }
+
+    /// Questions that may wait. A home that has just come back is not met by all who waited for it at once: the room opens within a second.
+    fn room(&self) -> usize {
+        let all = self.settings.queue_items;
+        let opened = self.status.load().since.elapsed();
+        if opened >= OPENING || !self.came_back.load(Ordering::Relaxed) {
+            return all;
+        }
+        let share = usize::try_from(opened.as_millis() * all as u128 / OPENING.as_millis()).unwrap_or(all);
+        share.max(OPENING_ROOM_MIN).min(all)
     }
 
     fn set_down(&self, why: &str) {
@@ -278,6 +297,17 @@ impl Home {
         self.topics_loaded.load(Ordering::Acquire)
     }
 
+    /// A commit came back with a warning: a wait for standbys was cancelled, so what all can see now may be on no standby. Until one has it,
+    /// nothing the home says counts, to whomever it says it.
+    async fn doubt(&self, client: &deadpool_postgres::Client) {
+        let told = tokio::time::timeout(Duration::from_secs(1), call_doubt(client)).await;
+        if !matches!(told, Ok(Ok(()))) {
+            tracing::warn!(home = %self.spec.name, "a wait for standbys was cancelled, and the home could not be told to doubt itself");
+        }
+        self.set_down("a wait for its standbys was cancelled; its answers count again once a standby has caught up");
+        self.look_now.notify_one();
+    }
+
     /// One call outside the batcher, with its own deadline.
     pub async fn direct<T, F>(&self, deadline: Instant, call: F) -> Result<T, Refusal>
     where
@@ -290,9 +320,17 @@ impl Home {
             return Err(Refusal::not_applied(RefusalKind::HomeUnavailable));
         };
         let left = deadline.saturating_duration_since(Instant::now());
+        let warnings = self.lines.warnings();
         let done = tokio::time::timeout(left, call(line.client(), &known.identity))
             .await
             .unwrap_or_else(|_| Err(CallError::Unknown("no reply in time".into())));
+        let done = match done {
+            Ok(_) if self.lines.warnings() != warnings => {
+                self.doubt(line.client()).await;
+                Err(CallError::Unknown("the server warned during the commit".into()))
+            }
+            other => other,
+        };
         self.lines.done(&line, done.is_ok());
         done.map_err(|error| {
             tracing::warn!(home = %self.spec.name, error = %error, "a call to the home failed");
@@ -334,7 +372,7 @@ impl Home {
         if let Some(refusal) = self.refusal() {
             return refuse(refusal);
         }
-        if self.queued.fetch_add(n, Ordering::Relaxed) + n > self.settings.queue_items {
+        if self.queued.fetch_add(n, Ordering::Relaxed) + n > self.room() {
             self.queued.fetch_sub(n, Ordering::Relaxed);
             return refuse(Refusal::not_applied(RefusalKind::Overloaded));
         }
@@ -408,6 +446,7 @@ impl Homes {
                 known: ArcSwapOption::empty(),
                 incarnation: AtomicI32::new(0),
                 status: ArcSwap::from_pointee(Status { up: false, why: Some("not connected yet".into()), since: Instant::now() }),
+                came_back: AtomicBool::new(false),
                 topics: ArcSwap::default(),
                 topics_loaded: AtomicBool::new(false),
                 filters: ArcSwap::default(),

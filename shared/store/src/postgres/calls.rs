@@ -50,8 +50,8 @@ pub enum Decided {
     Busy,
 }
 
-const DECIDE: &str = "SELECT * FROM dedup.decide_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19) /* dedup: decide */";
-const FINISH: &str = "SELECT * FROM dedup.finish_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15) /* dedup: finish */";
+const DECIDE: &str = "SELECT *, dedup.confirmed_v1() AS confirmed FROM dedup.decide_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19) /* dedup: decide */";
+const FINISH: &str = "SELECT *, dedup.confirmed_v1() AS confirmed FROM dedup.finish_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15) /* dedup: finish */";
 
 /// Longest a statement's preparation is waited for.
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -78,6 +78,14 @@ pub async fn prepare_finish(client: &Client) -> Result<(), CallError> {
 async fn one(client: &Client, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Row, CallError> {
     let statement = prepare(client, sql).await?;
     client.query_one(&statement, params).await.map_err(|e| classify(&e))
+}
+
+/// Only what a primary says that its standbys stand by counts: another may be the primary by now, or what it said may be lost with it.
+fn confirmed(row: Row) -> Result<Row, CallError> {
+    match row.try_get("confirmed").map_err(unreadable)? {
+        true => Ok(row),
+        false => Err(CallError::Unknown("no standby has confirmed this primary of late".into())),
+    }
 }
 
 fn unreadable(error: tokio_postgres::Error) -> CallError {
@@ -155,6 +163,7 @@ pub async fn call_decide(
         ],
     )
     .await?;
+    let row = confirmed(row)?;
     let called = read_decided(&row).map_err(unreadable)?;
     if let (Some(answers), false) = (&called.answers, used.is_empty()) {
         // A key granted for the first time was in no segment: whatever did not exclude it was wrong (or remembers what is past).
@@ -296,6 +305,7 @@ pub async fn call_finish(
         ],
     )
     .await?;
+    let row = confirmed(row)?;
     read_finished(&row, &results).map_err(unreadable)
 }
 
@@ -336,9 +346,13 @@ fn read_finished(row: &Row, results: &[Option<&Arc<StoredResult>>]) -> Result<Ca
 
 /// Reads one record without claiming.
 pub async fn call_lookup(client: &Client, who: &Identity, digest: Digest) -> Result<Called<Looked>, CallError> {
-    let row =
-        one(client, "SELECT * FROM dedup.lookup_v1($1, $2, $3) /* dedup: lookup */", &[&who.home_id, &who.secret_id.as_slice(), &digest.0])
-            .await?;
+    let row = one(
+        client,
+        "SELECT *, dedup.confirmed_v1() AS confirmed FROM dedup.lookup_v1($1, $2, $3) /* dedup: lookup */",
+        &[&who.home_id, &who.secret_id.as_slice(), &digest.0],
+    )
+    .await?;
+    let row = confirmed(row)?;
     read_lookup(&row).map_err(unreadable)
 }
 
@@ -413,6 +427,27 @@ pub struct Pulse {
     pub segments_change: i64,
     pub incarnation: i32,
     pub durable: bool,
+}
+
+/// Has the primary prove itself, where synchronous standbys are required; answers whether its word counts. `warnings`: how many the server
+/// sent over this connection so far.
+pub async fn call_heartbeat(client: &tokio_postgres::Client, warnings: impl Fn() -> u64) -> Result<bool, tokio_postgres::Error> {
+    let before = warnings();
+    let proof: Option<String> = client.query_one("SELECT dedup.heartbeat_v1() /* dedup: heartbeat */", &[]).await?.try_get(0)?;
+    if let Some(proof) = proof {
+        // A warning means that somebody cancelled the wait: no standby need have it.
+        if warnings() == before {
+            client.execute("SELECT dedup.confirm_v1($1) /* dedup: confirm */", &[&proof]).await?;
+        } else {
+            call_doubt(client).await?;
+        }
+    }
+    client.query_one("SELECT dedup.confirmed_v1() /* dedup: confirmed */", &[]).await?.try_get(0)
+}
+
+/// Tells the home that a wait for its standbys was cancelled.
+pub async fn call_doubt(client: &tokio_postgres::Client) -> Result<(), tokio_postgres::Error> {
+    client.execute("SELECT dedup.doubt_v1() /* dedup: doubt */", &[]).await.map(drop)
 }
 
 /// Asks how far the home is.

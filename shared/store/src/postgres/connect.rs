@@ -8,9 +8,11 @@ use deadpool_postgres::{Connect, Manager, ManagerConfig, Object, Pool, Recycling
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
+use tokio_postgres::config::{Host, LoadBalanceHosts, SslMode, TargetSessionAttrs};
 use tokio_postgres::{AsyncMessage, Client};
 use tokio_postgres_rustls::MakeRustlsConnect;
+
+use crate::sabotage;
 
 /// Where a home's Postgres is. Several hosts are tried in turn; only a read-write primary is taken.
 #[derive(Clone)]
@@ -48,8 +50,13 @@ impl PgTarget {
             .tcp_user_timeout(Duration::from_secs(10))
             .keepalives_idle(Duration::from_secs(10))
             .target_session_attrs(TargetSessionAttrs::ReadWrite)
+            // In any order: an old primary that was cut off still calls itself one, and must not always be found first.
+            .load_balance_hosts(LoadBalanceHosts::Random)
             // Whatever the database's defaults are: each call is one READ COMMITTED transaction.
-            .options("-c default_transaction_isolation=read\\ committed -c idle_in_transaction_session_timeout=10s -c jit=off");
+            .options(format!(
+                "-c default_transaction_isolation=read\\ committed -c idle_in_transaction_session_timeout=10s -c jit=off{}",
+                skew()
+            ));
         let loopback = config.get_hosts().iter().all(|host| match host {
             Host::Tcp(name) => name == "localhost" || name.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback()),
             #[cfg(unix)]
@@ -67,6 +74,11 @@ impl PgTarget {
         }
         self
     }
+}
+
+/// The setting by which a build that is broken on purpose judges by its own clock; empty in all others.
+fn skew() -> String {
+    sabotage::skew().map_or_else(String::new, |ms| format!(" -c dedup.skew={ms}"))
 }
 
 fn tls_config() -> rustls::ClientConfig {
@@ -102,7 +114,15 @@ async fn connect(target: &PgTarget) -> Result<(Client, Connection), ConnectError
 pub struct Feed {
     pub client: Client,
     pub notifications: mpsc::Receiver<()>,
+    warnings: Arc<AtomicU64>,
     driver: JoinHandle<()>,
+}
+
+impl Feed {
+    /// Warnings the server sent so far.
+    pub fn warnings(&self) -> u64 {
+        self.warnings.load(Ordering::SeqCst)
+    }
 }
 
 impl Drop for Feed {
@@ -115,14 +135,22 @@ impl Drop for Feed {
 pub async fn open_feed(target: &PgTarget) -> Result<Feed, ConnectError> {
     let (client, mut connection) = connect(target).await?;
     let (tell, notifications) = mpsc::channel(1);
+    let warnings = Arc::new(AtomicU64::new(0));
+    let warned = Arc::clone(&warnings);
     let driver = tokio::spawn(async move {
         while let Some(Ok(message)) = std::future::poll_fn(|cx| connection.poll_message(cx)).await {
-            if let AsyncMessage::Notification(_) = message {
-                let _ = tell.try_send(());
+            match message {
+                AsyncMessage::Notification(_) => {
+                    let _ = tell.try_send(());
+                }
+                AsyncMessage::Notice(notice) if notice.code().code().starts_with("01") => {
+                    warned.fetch_add(1, Ordering::SeqCst);
+                }
+                _ => {}
             }
         }
     });
-    Ok(Feed { client, notifications, driver })
+    Ok(Feed { client, notifications, warnings, driver })
 }
 
 /// Makes connections for the pool and watches what the server warns of.

@@ -8,7 +8,7 @@ use super::connect::{ConnectError, PgTarget, connect_once};
 /// What this program is, in the numbering of the homes' `min_client`.
 pub const CLIENT_VERSION: i32 = 1;
 /// What this program's migrations offer, and what it needs of a home.
-pub const SCHEMA_VERSION: i32 = 9;
+pub const SCHEMA_VERSION: i32 = 10;
 
 /// What a home says of itself.
 #[derive(Debug, Clone)]

@@ -60,3 +60,10 @@ pub async fn migrate(target: &PgTarget, home: &HomeSpec, secret: Option<&Secret>
     let applied = report.applied_migrations().iter().map(|m| format!("V{} {}", m.version(), m.name())).collect();
     Ok(Migrated { applied, new_home: !known })
 }
+
+/// Raises the home's epoch, as its owner: fences granted from now on are above all granted before, and caches of this home count no more.
+/// Answers the new one.
+pub async fn raise_epoch(target: &PgTarget, reason: &str) -> Result<i32, MigrateError> {
+    let client = connect_once(target).await?;
+    Ok(client.query_one("SELECT dedup.raise_epoch_v1($1) /* dedup: raise epoch */", &[&reason]).await?.try_get(0)?)
+}

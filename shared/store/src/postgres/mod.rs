@@ -11,14 +11,14 @@ mod segment_calls;
 mod topic_calls;
 
 pub(crate) use calls::{
-    Called, Decided, Identity, Pulse, call_decide, call_finish, call_forget, call_forgets, call_lookup, call_pulse, prepare_decide,
-    prepare_finish,
+    Called, Decided, Identity, Pulse, call_decide, call_doubt, call_finish, call_forget, call_forgets, call_heartbeat, call_lookup,
+    call_pulse, prepare_decide, prepare_finish,
 };
 pub use connect::{ConnectError, PgTarget, connect_once};
 pub(crate) use connect::{Feed, Line, Lines, open_feed};
 pub(crate) use hello::call_hello;
 pub use hello::{CLIENT_VERSION, Hello, HomeProblem, SCHEMA_VERSION, ask_home, check_home};
-pub use migrate::{MigrateError, Migrated, migrate};
+pub use migrate::{MigrateError, Migrated, migrate, raise_epoch};
 pub(crate) use operator_calls::{
     FeedRow, OpenQuery, call_audit, call_feed_gone, call_feed_seen, call_feeds, call_force_release, call_gauges, call_open_claims,
 };

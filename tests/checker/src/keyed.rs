@@ -1,0 +1,108 @@
+//! The history taken apart by key: promises are per key, so each key can be judged alone.
+
+use std::collections::HashMap;
+
+use crate::history::{Answer, Call, Line, Out};
+
+/// A call with its end. One without an end is unknown: the recorder may have been cut off.
+#[derive(Debug, Clone)]
+pub struct Op {
+    /// What was asked.
+    pub call: Call,
+    /// When the answer came; `u64::MAX` where the outcome is not known, since it may still happen.
+    pub ret: u64,
+    /// When the caller stopped waiting.
+    pub back: u64,
+    /// How it ended.
+    pub out: Out,
+}
+
+impl Op {
+    /// When it was sent.
+    #[must_use]
+    pub fn inv(&self) -> u64 {
+        self.call.at
+    }
+
+    /// What it was told, if it was decided.
+    #[must_use]
+    pub fn answer(&self) -> Option<&Answer> {
+        if let Out::Ok(answer) = &self.out { Some(answer) } else { None }
+    }
+
+    /// Whether it may have happened without anybody knowing.
+    #[must_use]
+    pub fn unknown(&self) -> bool {
+        matches!(self.out, Out::Unknown(_))
+    }
+
+    /// Whether it may have had its effect.
+    #[must_use]
+    pub fn maybe(&self) -> bool {
+        !matches!(self.out, Out::No(_))
+    }
+}
+
+/// All of it.
+#[derive(Debug, Default)]
+pub struct Histories {
+    /// Seed of the run.
+    pub seed: u64,
+    /// Name of the run.
+    pub name: String,
+    /// Nobody moves the homes' clocks.
+    pub steady: bool,
+    /// Calls by key, in the order they were sent.
+    pub keys: HashMap<String, Vec<Op>, foldhash::fast::RandomState>,
+    /// What was broken and mended, in order.
+    pub marks: Vec<(u64, String)>,
+    /// Every key was read at the end.
+    pub complete: bool,
+}
+
+impl Histories {
+    /// Puts calls and returns together.
+    ///
+    /// # Errors
+    /// If the history contradicts itself: an answer without a question, two answers to one, an answer before its question.
+    pub fn new(lines: Vec<Line>) -> Result<Self, String> {
+        let mut all = Self::default();
+        let mut open: HashMap<u64, Call, foldhash::fast::RandomState> = HashMap::default();
+        for line in lines {
+            match line {
+                Line::Run { seed, name, steady } => (all.seed, all.name, all.steady) = (seed, name, steady),
+                Line::Mark { at, what } => all.marks.push((at, what)),
+                Line::End { .. } => all.complete = true,
+                Line::Call(call) => {
+                    let op = call.op;
+                    if open.insert(op, call).is_some() {
+                        return Err(format!("two calls have the number {op}"));
+                    }
+                }
+                Line::Return(back) => {
+                    let call = open.remove(&back.op).ok_or_else(|| format!("an answer to {}, which was not asked", back.op))?;
+                    if back.at < call.at {
+                        return Err(format!("{} was answered before it was asked", back.op));
+                    }
+                    let ret = if matches!(back.out, Out::Unknown(_)) { u64::MAX } else { back.at };
+                    all.push(Op { call, ret, back: back.at, out: back.out });
+                }
+            }
+        }
+        for call in open.into_values() {
+            all.push(Op { call, ret: u64::MAX, back: u64::MAX, out: Out::Unknown("never answered".into()) });
+        }
+        all.keys.values_mut().for_each(|ops| ops.sort_by_key(|op| (op.inv(), op.call.op)));
+        all.marks.sort();
+        Ok(all)
+    }
+
+    fn push(&mut self, op: Op) {
+        match self.keys.get_mut(&op.call.key) {
+            Some(ops) => ops.push(op),
+            None => {
+                self.keys.insert(op.call.key.clone(), vec![op]);
+            }
+        }
+    }
+}
