@@ -43,8 +43,7 @@ pub async fn measure(args: &ColdArgs) -> anyhow::Result<Vec<Extra>> {
     options.regions = vec!["eu".into()];
     options.redis = false;
     options.janitor = true;
-    options.extra_tables =
-        "[janitor]\nwarm_ms = 0\npause_ms = 20\nlayout_pause_ms = 20\nsegment_rows = 1000000000\n".into();
+    options.extra_tables = "[janitor]\nwarm_ms = 0\npause_ms = 20\nlayout_pause_ms = 20\nsegment_rows = 1000000000\n".into();
     let testbed = Testbed::start(options).await.context("the benchmark's servers did not start")?;
     let outcome = with(&testbed, args).await;
     testbed.stop().await?;
