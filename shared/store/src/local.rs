@@ -78,10 +78,10 @@ impl LocalTier {
     }
 
     pub(crate) fn forget(&self, digest: &Digest) {
-        if let Some(cache) = &self.cache {
-            if cache.remove(digest).is_some() {
-                self.counts.forgotten.fetch_add(1, Ordering::Relaxed);
-            }
+        if let Some(cache) = &self.cache
+            && cache.remove(digest).is_some()
+        {
+            self.counts.forgotten.fetch_add(1, Ordering::Relaxed);
         }
     }
 

@@ -207,16 +207,19 @@ fn a_clock_that_steps_stops_the_janitor() {
         let mut cold = Cold::start("warm_ms = 0\n").await;
         let config = std::fs::read_to_string(cold.janitor().config_path()).unwrap();
         std::fs::write(cold.janitor().config_path(), config.replace("clock_hold_ms = 0", "clock_hold_ms = 600000")).unwrap();
+        let leads = |times: usize| {
+            let janitor = cold.janitor();
+            wait_until("it leads", Duration::from_secs(10), move || async move {
+                let leads = janitor.said("leads");
+                if leads >= times { Ok(()) } else { Err(format!("{leads}")) }
+            })
+        };
+        leads(1).await;
         cold.janitor().kill9().await;
         cold.janitor().start().await.unwrap();
         let t = topic_with(&cold.url(), "step", json!({"window_ms": 2 * 86_400_000_i64})).await;
         check(&cold.url(), &t, json!({"key": "eu:1"})).await.is("first");
-        wait_until("it leads", Duration::from_secs(10), || async {
-            // The one before it led too.
-            let leads = cold.janitor().said("leads");
-            if leads >= 2 { Ok(()) } else { Err(format!("{leads}")) }
-        })
-        .await;
+        leads(2).await;
         tokio::time::sleep(Duration::from_millis(300)).await;
         cold.forward(Duration::from_secs(10 * 86_400)).await;
         wait_until("it notices", Duration::from_secs(10), || async {

@@ -146,7 +146,8 @@ fn a_callers_trace_goes_on_to_the_home() {
             assert!(linked(trace) >= 1, "no call links to {trace}");
         }
         let widest = calls.iter().map(|c| c.links.len()).max().unwrap();
-        assert!(widest >= 11, "the call that the others shared links to {widest}");
+        // Two calls for all twelve: those who were there when the first one left, and all others.
+        assert!(widest >= 6, "the call that most shared links to {widest}");
         testbed.stop().await.unwrap();
     });
 }

@@ -201,7 +201,8 @@ impl<W: Work> Batcher<W> {
     /// Those who waited out a rest go first: they have waited longest.
     fn wake(&mut self) {
         let now = Instant::now();
-        while let Some((_, digest)) = self.wakes.pop_front_if(|(at, _)| *at <= now) {
+        while let Some((_, digest)) = self.wakes.front().copied().filter(|(at, _)| *at <= now) {
+            self.wakes.pop_front();
             for item in self.resting.remove(&digest).into_iter().flatten().rev() {
                 self.queue.push_front(item);
             }

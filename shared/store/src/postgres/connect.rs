@@ -265,10 +265,15 @@ impl Lines {
         Ok(line)
     }
 
-    /// The line of a slot, with one more call on it, if it is open.
+    /// The line of a slot, with one more call on it, if it is open. One that was closed from the other end leaves its slot at once: while it is
+    /// kept, it takes the place in the pool that its successor needs.
     fn opened(&self, slot: usize) -> Option<Arc<Line>> {
-        let open = self.open.lock().expect("no panic while held");
-        let line = open.get(slot)?.as_ref().filter(|line| !line.client().is_closed())?;
+        let mut open = self.open.lock().expect("no panic while held");
+        let place = open.get_mut(slot)?;
+        if place.as_ref().is_some_and(|line| line.client().is_closed()) {
+            *place = None;
+        }
+        let line = place.as_ref()?;
         line.calls.fetch_add(1, Ordering::Relaxed);
         Some(Arc::clone(line))
     }
