@@ -40,9 +40,19 @@ fn smoke(name: &str, seed: u64, sabotage: Option<&str>) -> Report {
     })
 }
 
+/// One violation is the end. A run that says nothing (the checker ran out of time at a key, too little traffic, a machine too busy to
+/// recover in time) is no pass: it is done again with another seed, twice at most.
 fn passes(name: &str, seed: u64) {
-    let report = smoke(name, seed, None);
-    assert!(report.passes(), "{}", report.complaint());
+    let mut complaints = Vec::new();
+    for again in 0..3 {
+        let report = smoke(name, seed + 100 * again, None);
+        assert_eq!(report.outcome.bad_keys, 0, "{}", report.complaint());
+        if report.passes() {
+            return;
+        }
+        complaints.push(report.complaint());
+    }
+    panic!("no run said anything: {}", complaints.join("; "));
 }
 
 /// P1 to P6: instances are killed under load.
