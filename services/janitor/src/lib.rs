@@ -10,7 +10,7 @@ use std::time::Duration;
 use dedup_runtime::Config;
 use dedup_runtime::config::{HomeConfig, JanitorConfig};
 use dedup_runtime::shutdown::Shutdown;
-use dedup_store::{ConnectError, Janitor, JanitorError, JanitorSettings, PgTarget};
+use dedup_store::{ConnectError, Janitor, JanitorError, JanitorSettings, PgTarget, chain};
 use tokio_util::sync::CancellationToken;
 
 /// Why it did not start.
@@ -117,18 +117,6 @@ async fn tend_home(home: HomeConfig, config: JanitorConfig, target: PgTarget, re
             () = stop.cancelled() => return,
         }
     }
-}
-
-/// An error with its sources, on one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }
 
 /// One connection's life.

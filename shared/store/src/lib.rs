@@ -5,6 +5,7 @@
 
 mod ask;
 mod cached;
+mod chain;
 mod doctor;
 mod home;
 mod hot;
@@ -21,6 +22,7 @@ mod topics;
 mod trace;
 
 pub use ask::{Answer, Ask, Basis, Finish, FinishAnswer, FinishOp, Looked, Previous, Texts};
+pub use chain::chain;
 pub use doctor::{Finding, Grade, HomeProbe, HomeReport, home_secret, probe_home, probe_redis};
 pub use home::{Around, Figures, FilterHealth, HomeFigures, HomeHealth, HomeSettings, Homes, SegmentFigures, TopicCopy};
 pub use hot::{HotFigures, HotHealth, HotSettings, HotTier};

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{Home, Known, Learnt};
+use crate::chain::chain;
 use crate::hot::HotTier;
 use crate::local::LocalTier;
 use crate::postgres::{
@@ -213,16 +214,4 @@ async fn within<T, E: std::error::Error>(call: impl Future<Output = Result<T, E>
         Ok(done) => done.map_err(|e| chain(&e)),
         Err(_) => Err("no reply in time".into()),
     }
-}
-
-/// An error with its sources, on one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }
