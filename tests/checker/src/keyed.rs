@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::history::{Answer, Call, Line, Out};
+use crate::history::{Answer, Call, Kind, Line, Out, Verdict};
 
 /// A call with its end. One without an end is unknown: the recorder may have been cut off.
 #[derive(Debug, Clone)]
@@ -34,6 +34,14 @@ impl Op {
     #[must_use]
     pub fn unknown(&self) -> bool {
         matches!(self.out, Out::Unknown(_))
+    }
+
+    /// Whether it may have been told from a cache what the home has forgotten by now: the home forgets at one moment, the caches follow one
+    /// by one until the forget is answered.
+    #[must_use]
+    pub fn may_be_cached(&self, calls: &[Self]) -> bool {
+        let forgotten = |f: &Self| f.call.kind == Kind::Forget && f.maybe() && f.inv() < self.ret && self.inv() < f.ret;
+        self.answer().is_some_and(|a| a.verdict == Verdict::Duplicate) && calls.iter().any(forgotten)
     }
 
     /// Whether it may have had its effect.

@@ -38,6 +38,8 @@ struct Step<'a> {
     fence: Option<u16>,
     token: Option<u16>,
     result: u16,
+    /// A duplicate told while a forget was under way.
+    cached: bool,
 }
 
 /// Searches within `budget`.
@@ -62,7 +64,8 @@ pub fn key_order(ops: &[Op], budget: Duration) -> Found {
         let answer = op.answer();
         let said = if op.call.kind == Kind::Complete { op.call.result.as_str() } else { answer.map_or("", |a| &a.result) };
         let result = number(said, &mut results);
-        steps.push(Step { op, answer, request, fence: answer.and_then(|a| fence(&a.fence)), token: fence(&op.call.token), result });
+        let cached = op.may_be_cached(ops);
+        steps.push(Step { op, answer, request, fence: answer.and_then(|a| fence(&a.fence)), token: fence(&op.call.token), result, cached });
     }
     if steps.len() > CALLS_MAX {
         return Found::Undecided;
@@ -229,6 +232,7 @@ fn told(step: &Step<'_>, answer: &Answer, state: State) -> Vec<State> {
             {
                 vec![State::Done { fence: fence.or(step.fence), request, result, check, expires: expires.or(answer.expires) }]
             }
+            _ if step.cached && (state == State::Absent || !rises(state, step.fence)) => vec![state],
             _ => Vec::new(),
         },
         Verdict::InProgress => match state {

@@ -177,6 +177,16 @@ const BAD: &[(&str, &str, &str)] = &[
     // I6: real time
     ("I6", "in progress after the release", "{g}\nrelease f1 20 30 released\nclaim r2 40 50 busy fence=f1"),
     ("I6", "in progress after the completion", "{d}\nclaim r2 40 50 busy fence=f1"),
+    (
+        "I6",
+        "an old duplicate after the forget, and a new owner",
+        "{d}\nforget - 40 60 forgotten\nclaim r2 50 60 first fence=f2 seen=60 lease=1060 exp=90060\nclaim r3 70 80 dup fence=f1 res=a",
+    ),
+    (
+        "I6",
+        "in progress by the owner before the forget that is under way",
+        "{g}\nforget - 40 90 forgotten\nclaim r2 50 60 first fence=f2 seen=60 lease=1060 exp=90060\nclaim r3 70 80 busy fence=f1",
+    ),
     ("I6", "a duplicate after the forget", "{d}\nforget - 40 50 forgotten\nclaim r2 60 70 dup fence=f1 res=a"),
     (
         "I6",
@@ -266,6 +276,10 @@ const GOOD: &[(&str, &str)] = &[
     ("a new window", "check r1 0 10 first fence=f1 seen=0 exp=1000\ncheck r2 1100 1110 first fence=f2 seen=1000 exp=2000"),
     ("forgotten, then new", "{d}\nforget - 40 50 forgotten\nclaim r2 60 70 first fence=f2 seen=60 lease=1060 exp=90060"),
     ("a duplicate while the forget is under way", "{d}\nforget - 40 90 forgotten\nclaim r2 60 70 dup fence=f1 res=a"),
+    (
+        "a duplicate from a cache while the forget is under way, after the home had given the key anew",
+        "{d}\nforget - 40 90 forgotten\nclaim r2 50 60 first fence=f2 seen=60 lease=1060 exp=90060\nclaim r3 70 80 dup fence=f1 res=a",
+    ),
     ("a batch with a repeated key", "check r1 0 10 first fence=f1 seen=0 exp=90000 batch=1.2\ncheck r2 0 10 dup fence=f1 batch=1.5 of=2"),
     ("another payload is a mismatch", "check r1 0 10 first fence=f1 seen=0 exp=90000 fp=a\ncheck r2 20 30 mismatch fp=b"),
     ("completed before with another result", "{d}\ncomplete f1 40 50 already res=b"),
