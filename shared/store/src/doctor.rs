@@ -2,7 +2,6 @@
 //!
 //! Nothing is changed by a probe. The command that prints the findings knows no SQL.
 
-use std::error::Error;
 use std::time::{Duration, Instant, SystemTime};
 
 use dedup_core::{HomeSpec, Secret};
@@ -10,6 +9,7 @@ use secrecy::ExposeSecret;
 use tokio::time::timeout;
 use tokio_postgres::Client;
 
+use crate::chain::chain;
 use crate::postgres::{HomeProblem, MigrateError, PgTarget, call_hello, check_home, connect_once, open_feed};
 use crate::{CLIENT_VERSION, HotSettings, SCHEMA_VERSION};
 
@@ -380,18 +380,4 @@ async fn within<T>(asked: impl Future<Output = Result<T, tokio_postgres::Error>>
         Ok(done) => done.map_err(|e| chain(&e)),
         Err(_) => Err(format!("no answer within {PATIENCE:?}")),
     }
-}
-
-fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let cause_text = cause.to_string();
-        // Some drivers repeat their cause in their own text.
-        if !text.ends_with(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        next = cause.source();
-    }
-    text
 }

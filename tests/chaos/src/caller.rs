@@ -33,19 +33,12 @@ pub struct Question {
 
 impl Question {
     pub fn call(&self, who: u32, node: &str) -> Call {
+        let kind = if self.claim { Kind::Claim } else { Kind::Check };
         Call {
-            op: 0,
-            at: 0,
-            who,
-            node: node.into(),
-            key: format!("{}/{}", self.topic, self.key),
-            kind: if self.claim { Kind::Claim } else { Kind::Check },
             request: self.request.clone(),
-            token: String::new(),
             fp: self.fp.clone(),
             lease_ms: if self.claim { self.lease_ms } else { 0 },
-            result: String::new(),
-            batch: None,
+            ..Call::new(kind, who, node, format!("{}/{}", self.topic, self.key))
         }
     }
 
@@ -187,18 +180,10 @@ impl Net {
     /// Completes, releases or extends.
     pub async fn finish(&self, who: u32, node: usize, kind: Kind, held: &Held, result: &str, lease_ms: i64) -> Told {
         let op = self.recorder.call(Call {
-            op: 0,
-            at: 0,
-            who,
-            node: self.name(node).into(),
-            key: format!("{}/{}", held.topic, held.key),
-            kind,
-            request: String::new(),
             token: held.fence.clone(),
-            fp: String::new(),
             lease_ms: if kind == Kind::Extend { lease_ms } else { 0 },
             result: if kind == Kind::Complete { result.into() } else { String::new() },
-            batch: None,
+            ..Call::new(kind, who, self.name(node), format!("{}/{}", held.topic, held.key))
         });
         let (path, body) = match kind {
             Kind::Complete => (
@@ -215,20 +200,7 @@ impl Net {
 
     /// Has a key forgotten everywhere. Only if every region says that it is done, it is.
     pub async fn forget(&self, who: u32, node: usize, topic: &str, key: &str) -> Told {
-        let op = self.recorder.call(Call {
-            op: 0,
-            at: 0,
-            who,
-            node: self.name(node).into(),
-            key: format!("{topic}/{key}"),
-            kind: Kind::Forget,
-            request: String::new(),
-            token: String::new(),
-            fp: String::new(),
-            lease_ms: 0,
-            result: String::new(),
-            batch: None,
-        });
+        let op = self.recorder.call(Call::new(Kind::Forget, who, self.name(node), format!("{topic}/{key}")));
         let heard = self.post(node, &format!("/v1/topics/{topic}/records/forget"), &json!({"key": key, "reason": "chaos"})).await;
         let out = match heard {
             Heard::Status(200, body) => {

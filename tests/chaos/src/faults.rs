@@ -195,7 +195,9 @@ impl Fault {
                 rig.primary().fill_disk().await;
                 sleep(Duration::from_millis(rng.random_range(1500..3000))).await;
                 rig.primary().empty_disk().await;
-                sleep(Duration::from_millis(300)).await;
+                while !rig.primary().is_gone().await && !writes(rig).await {
+                    sleep(Duration::from_millis(50)).await;
+                }
                 if rig.primary().is_gone().await {
                     rig.saw("Postgres gave up", 1);
                 }
@@ -206,13 +208,15 @@ impl Fault {
             "no-connections" => no_connections(rig).await?,
             "lock-wait" => {
                 // The callers' own transactions do it: see the mix.
-                sleep(Duration::from_millis(400)).await;
-                let row = rig.primary().connect("postgres").await;
-                let waits = row.query_one(
-                    "SELECT count(*) FROM pg_stat_activity WHERE usename = 'dedup_caller' AND state = 'idle in transaction'",
-                    &[],
-                );
-                rig.saw("open transactions seen", u64::try_from(waits.await?.get::<_, i64>(0)).unwrap_or(0));
+                let root = rig.primary().connect("postgres").await;
+                let sql = "SELECT count(*) FROM pg_stat_activity WHERE usename = 'dedup_caller' AND state = 'idle in transaction'";
+                let until = Instant::now() + Duration::from_secs(5);
+                let mut open = 0;
+                while open == 0 && Instant::now() < until {
+                    sleep(Duration::from_millis(20)).await;
+                    open = root.query_one(sql, &[]).await?.get::<_, i64>(0);
+                }
+                rig.saw("open transactions seen", u64::try_from(open).unwrap_or(0));
             }
             "cut" => cut(rig, rng, Mode::LoseBoth).await,
             "cut-requests" => cut(rig, rng, Mode::LoseRequests).await,
@@ -310,6 +314,15 @@ impl Fault {
 
 fn standbys(rig: &Rig) -> Vec<usize> {
     (0..rig.nodes().len()).filter(|n| *n != rig.primary_index()).collect()
+}
+
+/// Whether the primary takes writes.
+async fn writes(rig: &Rig) -> bool {
+    let Ok((client, connection)) = tokio_postgres::connect(&rig.primary().dsn("postgres"), tokio_postgres::NoTls).await else {
+        return false;
+    };
+    tokio::spawn(connection);
+    client.batch_execute("SELECT pg_logical_emit_message(true, 'chaos', 'is there room')").await.is_ok()
 }
 
 async fn cut(rig: &Rig, rng: &mut StdRng, mode: Mode) {

@@ -298,22 +298,7 @@ async fn read_all(rig: &Rig, world: &World) -> anyhow::Result<()> {
 }
 
 async fn read_chunk(owner: &tokio_postgres::Client, recorder: &Recorder, topic: &str, keys: &[&str], home: &str) -> anyhow::Result<()> {
-    let call = |key: &&str| {
-        recorder.call(Call {
-            op: 0,
-            at: 0,
-            who: 10_000,
-            node: home.into(),
-            key: format!("{topic}/{key}"),
-            kind: Kind::Read,
-            request: String::new(),
-            token: String::new(),
-            fp: String::new(),
-            lease_ms: 0,
-            result: String::new(),
-            batch: None,
-        })
-    };
+    let call = |key: &&str| recorder.call(Call::new(Kind::Read, 10_000, home, format!("{topic}/{key}")));
     let ops: Vec<u64> = keys.iter().map(call).collect();
     let rows = owner
         .query(

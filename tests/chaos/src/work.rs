@@ -187,20 +187,23 @@ pub async fn worker(world: Arc<World>, me: u32) {
     }
 }
 
-/// Asks until there is a verdict, on another instance each time, or gives up and leaves it unknown.
-async fn insist(world: &World, rng: &mut StdRng, me: u32, question: &Question) -> Told {
+/// Makes the call until it is decided, on another instance each time, or gives up; now and then once more after that, as callers do whose
+/// answer was lost. Also tells whether an attempt's outcome was left unknown.
+async fn repeat<F>(world: &World, rng: &mut StdRng, gives_up: bool, call: impl Fn(usize) -> F) -> (Told, bool)
+where
+    F: Future<Output = Told>,
+{
     let mut node = rng.random_range(0..8);
-    let gives_up = rng.random_range(0..100) < 3;
     let mut unknown = false;
     let mut tries = 0;
     loop {
-        let told = world.net.ask(me, node, question).await;
+        let told = call(node).await;
         match told.out {
             Out::Ok(_) => {
                 if rng.random_range(0..100) < world.mix.repeats {
-                    world.net.ask(me, node + 1, question).await;
+                    call(node + 1).await;
                 }
-                return told;
+                return (told, false);
             }
             Out::Unknown(_) => unknown = true,
             Out::No(_) => {}
@@ -210,15 +213,25 @@ async fn insist(world: &World, rng: &mut StdRng, me: u32, question: &Question) -
             world.stubborn.fetch_add(1, Ordering::Relaxed);
         }
         if world.stopped() || gives_up || tries > 40 {
-            if unknown {
-                world.open.lock().expect("no panic while held").push(question.clone());
-            }
-            return told;
+            return (told, unknown);
         }
         node += 1;
-        let pause = if tries == 1 { 0 } else { rng.random_range(10..60) };
-        tokio::time::sleep(Duration::from_millis(pause)).await;
+        pause(rng, tries).await;
     }
+}
+
+/// Before the repetition of a call: none the first time, then a little.
+async fn pause(rng: &mut StdRng, tries: usize) {
+    tokio::time::sleep(Duration::from_millis(if tries == 1 { 0 } else { rng.random_range(10..60) })).await;
+}
+
+async fn insist(world: &World, rng: &mut StdRng, me: u32, question: &Question) -> Told {
+    let gives_up = rng.random_range(0..100) < 3;
+    let (told, unknown) = repeat(world, rng, gives_up, |node| world.net.ask(me, node, question)).await;
+    if unknown {
+        world.open.lock().expect("no panic while held").push(question.clone());
+    }
+    told
 }
 
 async fn claim(world: &World, rng: &mut StdRng, me: u32, question: Question) {
@@ -271,34 +284,11 @@ pub async fn own(world: &World, rng: &mut StdRng, me: u32, question: &Question, 
 }
 
 async fn finish(world: &World, rng: &mut StdRng, me: u32, kind: Kind, held: &Held, result: &str) -> Told {
-    let mut node = rng.random_range(0..8);
-    let mut unknown = false;
-    let mut tries = 0;
-    loop {
-        let told = world.net.finish(me, node, kind, held, result, LEASE_SHORT_MS).await;
-        match told.out {
-            Out::Ok(_) => {
-                if rng.random_range(0..100) < world.mix.repeats {
-                    world.net.finish(me, node + 1, kind, held, result, LEASE_SHORT_MS).await;
-                }
-                return told;
-            }
-            Out::Unknown(_) => unknown = true,
-            Out::No(_) => {}
-        }
-        tries += 1;
-        if tries == 2 {
-            world.stubborn.fetch_add(1, Ordering::Relaxed);
-        }
-        if world.stopped() || tries > 40 {
-            if unknown {
-                world.open_ends.lock().expect("no panic while held").push((kind, held.clone(), result.into()));
-            }
-            return told;
-        }
-        node += 1;
-        tokio::time::sleep(Duration::from_millis(if tries == 1 { 0 } else { rng.random_range(10..60) })).await;
+    let (told, unknown) = repeat(world, rng, false, |node| world.net.finish(me, node, kind, held, result, LEASE_SHORT_MS)).await;
+    if unknown {
+        world.open_ends.lock().expect("no panic while held").push((kind, held.clone(), result.into()));
     }
+    told
 }
 
 /// Many keys in one request, some of them twice.
@@ -331,7 +321,7 @@ async fn batch(world: &World, rng: &mut StdRng, me: u32) {
             world.stubborn.fetch_add(1, Ordering::Relaxed);
         }
         node += 1;
-        tokio::time::sleep(Duration::from_millis(if tries == 1 { 0 } else { rng.random_range(10..60) })).await;
+        pause(rng, tries).await;
         told = world.net.ask_many(me, node, &questions).await;
     }
     for (question, told) in questions.iter().zip(told) {

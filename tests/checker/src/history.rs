@@ -91,6 +91,27 @@ pub struct Call {
     pub batch: Option<(u64, u32)>,
 }
 
+impl Call {
+    /// A call with nothing but these; the recorder numbers it and says when.
+    #[must_use]
+    pub fn new(kind: Kind, who: u32, node: &str, key: String) -> Self {
+        Self {
+            op: 0,
+            at: 0,
+            who,
+            node: node.into(),
+            key,
+            kind,
+            request: String::new(),
+            token: String::new(),
+            fp: String::new(),
+            lease_ms: 0,
+            result: String::new(),
+            batch: None,
+        }
+    }
+}
+
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde wants a reference")]
 fn is_zero(n: &i64) -> bool {
     *n == 0

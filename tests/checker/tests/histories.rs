@@ -48,16 +48,10 @@ fn lines(text: &str) -> Vec<Line> {
         let mut call = Call {
             op: op as u64,
             at: sent,
-            who: 0,
-            node: "eu-1".into(),
-            key: "t/g/eu:k".into(),
-            kind,
             request: if question { who.clone() } else { String::new() },
             token: if matches!(kind, Kind::Complete | Kind::Release | Kind::Extend) { who } else { String::new() },
-            fp: String::new(),
             lease_ms: if kind == Kind::Claim { 1000 } else { 0 },
-            result: String::new(),
-            batch: None,
+            ..Call::new(kind, 0, "eu-1", "t/g/eu:k".into())
         };
         for pair in words {
             let (name, value) = pair.split_once('=').unwrap();
