@@ -190,9 +190,9 @@ BEGIN
 END $$;
 
 -- The batch, after the rotation lock. Its lock_timeout is the function's own, so it never leaks into a caller's transaction; plans are
--- pinned to index probes, since a plan made on an empty segment would decay.
+-- pinned to index probes, since a plan made on an empty segment would decay. p_held: it is known already that somebody holds one of the keys.
 CREATE FUNCTION dedup.decide_rows(p_asks dedup.ask[], p_segments int[], p_archives int[], p_maybe_item int[], p_maybe_segment int[], p_current int, p_origin bigint, p_fence bigint,
-    OUT facts dedup.fact[], OUT previous jsonb)
+    p_held boolean, OUT facts dedup.fact[], OUT previous jsonb)
   LANGUAGE plpgsql SET lock_timeout = '25ms' SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
   v_digest uuid[];
@@ -208,8 +208,9 @@ DECLARE
   v_hits   int[];
   i        int;
 BEGIN
+  v_digest := ARRAY(SELECT a.digest FROM unnest(p_asks) a);
   BEGIN
-    v_digest := ARRAY(SELECT a.digest FROM unnest(p_asks) a);
+    IF p_held THEN RAISE lock_not_available; END IF;
     SELECT array_agg(b.n), array_agg(b.n) FILTER (WHERE b.judge IN (1, 2, 3, 6)),
            array_agg((0, b.digest, b.fence, b.request_hash, b.fingerprint, b.first_seen, b.expires, b.ends, b.meta, v_now)::dedup.fact) FILTER (WHERE b.judge IN (4, 5, 7, 8))
       INTO v_seen, v_slow, v_found
@@ -304,18 +305,45 @@ END $$;
 CREATE FUNCTION dedup.result_of(p_digest uuid, p_fence bigint) RETURNS SETOF dedup.results LANGUAGE sql STABLE AS $$
   SELECT r.* FROM dedup.results r WHERE r.digest = p_digest AND r.fence = p_fence LIMIT 1 $$;
 
--- Keeps what people want to read beside the grants among `p_facts`. p_ids, p_keep: of the topics that asks point to; p_item: index of the ask.
-CREATE FUNCTION dedup.keep_texts(p_facts dedup.fact[], p_asks dedup.ask[], p_ids int[], p_keep text[], p_item int[], p_group text[], p_key text[], p_owner text[])
+-- Keeps what people want to read beside new grants. p_kind, p_granted, p_fence: what was decided; p_topic, p_claim: of the asked digests; p_ids, p_keep: of the
+-- topics that p_topic points to; p_item: index of the asked digest.
+CREATE FUNCTION dedup.keep_texts(p_kind int[], p_granted uuid[], p_fence bigint[], p_digest uuid[], p_topic int[], p_claim boolean[], p_ids int[], p_keep text[],
+    p_item int[], p_group text[], p_key text[], p_owner text[])
   RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   INSERT INTO dedup.claim_texts AS t (digest, fence, topic_id, grp, key, owner)
-    SELECT x.digest, x.fence, p_ids[a.topic], k.grp, CASE p_keep[a.topic] WHEN 'never' THEN NULL ELSE k.key END, k.owner
-      FROM unnest(p_item, p_group, p_key, p_owner) k(n, grp, key, owner) JOIN unnest(p_asks) a ON a.n = k.n
-      JOIN unnest(p_facts) x ON x.digest = a.digest AND x.kind = 1
-      WHERE a.claim OR p_keep[a.topic] = 'always'
+    SELECT x.digest, x.fence, p_ids[p_topic[k.n]], k.grp, CASE p_keep[p_topic[k.n]] WHEN 'never' THEN NULL ELSE k.key END, k.owner
+      FROM unnest(p_item, p_group, p_key, p_owner) k(n, grp, key, owner) JOIN unnest(p_kind, p_granted, p_fence) x(kind, digest, fence) ON x.digest = p_digest[k.n]
+      WHERE x.kind = 1 AND (p_claim[k.n] OR p_keep[p_topic[k.n]] = 'always')
       ORDER BY x.digest
     ON CONFLICT ON CONSTRAINT claim_texts_pkey DO UPDATE SET fence = excluded.fence, topic_id = excluded.topic_id, grp = excluded.grp, key = excluded.key,
       owner = excluded.owner, note = NULL;
+END $$;
+
+-- What nobody has asked for, which is most of what is `first`: straight into the open segment. For callers that know nothing else to be live:
+-- there the unique index is the look. What it refuses, for whatever reason, is judged by decide_rows. p_maybe_item: left out too.
+-- held: somebody's open transaction holds one of the keys; nothing was granted.
+CREATE FUNCTION dedup.grant_fresh(p_digest uuid[], p_topic int[], p_claim boolean[], p_request bigint[], p_fp int[], p_window bigint[], p_lease bigint[], p_maybe_item int[],
+    p_windows bigint[], p_leases bigint[], p_current int, p_origin bigint, p_fence bigint, p_now bigint,
+    OUT digest uuid[], OUT fence bigint[], OUT request_hash bigint[], OUT fingerprint int[], OUT expires bigint[], OUT ends bigint[], OUT meta int[], OUT until bigint, OUT held boolean)
+  LANGUAGE plpgsql SET lock_timeout = '25ms' AS $$
+#variable_conflict use_column
+BEGIN
+  held := false;
+  WITH granted AS (
+    INSERT INTO dedup.claims AS c (digest, fence, request_hash, segment_id, fingerprint, first_seen, expires, ends, meta)
+      SELECT i.digest, p_fence | nextval('dedup.fence_counter'), i.request, p_current, i.fp, dedup.t_in(p_origin, p_now), dedup.t_in(p_origin, dedup.after(p_now, w.win)),
+             dedup.t_in(p_origin, CASE WHEN i.claim THEN p_now + least(CASE i.lease WHEN -1 THEN p_leases[i.topic] ELSE i.lease END, w.win) ELSE p_now END),
+             CASE WHEN i.claim THEN 257 ELSE 275 END
+        FROM unnest(p_digest, p_topic, p_claim, p_request, p_fp, p_window, p_lease) WITH ORDINALITY i(digest, topic, claim, request, fp, win, lease, n)
+        CROSS JOIN LATERAL (SELECT CASE i.win WHEN -1 THEN p_windows[i.topic] ELSE i.win END AS win) w
+        WHERE p_maybe_item = '{}' OR NOT i.n = ANY (p_maybe_item)
+      ON CONFLICT DO NOTHING
+      RETURNING c.digest, c.fence, c.request_hash, c.fingerprint, dedup.t_out(p_origin, c.expires) AS expires, dedup.t_out(p_origin, c.ends) AS ends, c.meta)
+  SELECT array_agg(g.digest), array_agg(g.fence), array_agg(g.request_hash), array_agg(g.fingerprint), array_agg(g.expires), array_agg(g.ends), array_agg(g.meta), max(g.expires)
+    INTO digest, fence, request_hash, fingerprint, expires, ends, meta, until FROM granted g;
+EXCEPTION WHEN lock_not_available THEN
+  held := true;
 END $$;
 
 -- The call of a service instance. Arrays of one length over different digests, sorted by digest.
@@ -346,9 +374,13 @@ DECLARE
   v_prev     jsonb;
   v_owners   jsonb;
   v_fence    bigint;
+  v_held     boolean := false;
+  v_rest     int[];
+  v_maybe    int[];
+  v_fresh    int := 0;
   v_granted  boolean;
-  v_open     boolean;
-  v_results  boolean;
+  v_open     boolean := false;
+  v_results  boolean := false;
   v_until    bigint;
 BEGIN
   PERFORM pg_advisory_xact_lock_shared(1684366453, 1);   -- ROTATION: the layout below stays true until this transaction ends
@@ -383,29 +415,49 @@ BEGIN
   ELSE
     v_fence := dedup.fence_base();   -- refuses
   END IF;
-  SELECT array_agg((i.n, i.digest, i.topic, i.claim, i.request, i.fp, CASE i.win WHEN -1 THEN v_windows[i.topic] ELSE i.win END,
-                    CASE i.lease WHEN -1 THEN v_leases[i.topic] ELSE i.lease END)::dedup.ask ORDER BY i.n)
-    INTO v_asks FROM unnest(p_digest, p_topic, p_claim, p_request, p_fp, p_window, p_lease) WITH ORDINALITY i(digest, topic, claim, request, fp, win, lease, n);
-  SELECT d.facts, d.previous INTO v_facts, v_prev
-    FROM dedup.decide_rows(v_asks, v_layout.segments, v_layout.archives, p_maybe_item, p_maybe_segment, v_layout.current_segment, v_layout.origin_ms, v_fence) d;
-
-  SELECT array_agg(x.kind), array_agg(x.digest), array_agg(x.fence), array_agg(x.request_hash), array_agg(x.fingerprint), array_agg(x.first_seen),
-         array_agg(x.expires), array_agg(x.ends), array_agg(x.meta), array_agg(x.at_ms),
-         bool_or(x.kind = 1), bool_or(x.kind = 0 AND x.meta & 7 = 1), bool_or(x.kind = 0 AND x.meta & 32 <> 0 AND x.meta & 7 = 3), max(x.expires) FILTER (WHERE x.kind = 1)
-    INTO kind, digest, fence, request_hash, fingerprint, first_seen, expires, ends, meta, at_ms, v_granted, v_open, v_results, v_until FROM unnest(v_facts) x;
+  IF v_layout.archives IS NULL AND v_layout.segments = ARRAY[v_layout.current_segment] THEN
+    SELECT g.digest, g.fence, g.request_hash, g.fingerprint, g.expires, g.ends, g.meta, g.until, g.held
+      INTO digest, fence, request_hash, fingerprint, expires, ends, meta, v_until, v_held
+      FROM dedup.grant_fresh(p_digest, p_topic, p_claim, p_request, p_fp, p_window, p_lease, p_maybe_item, v_windows, v_leases,
+                             v_layout.current_segment, v_layout.origin_ms, v_fence, home_ms) g;
+    v_fresh := coalesce(cardinality(digest), 0);
+    kind := array_fill(1, ARRAY[v_fresh]);
+    first_seen := array_fill(home_ms, ARRAY[v_fresh]);
+    at_ms := first_seen;
+  END IF;
+  v_granted := v_fresh > 0;
+  IF v_fresh < cardinality(p_digest) THEN
+    v_rest := ARRAY(SELECT i.n::int FROM unnest(p_digest) WITH ORDINALITY i(digest, n) LEFT JOIN unnest(decide_v1.digest) g(granted) ON g.granted = i.digest WHERE g.granted IS NULL ORDER BY i.n);
+    SELECT array_agg((r.n, p_digest[r.i], p_topic[r.i], p_claim[r.i], p_request[r.i], p_fp[r.i], CASE p_window[r.i] WHEN -1 THEN v_windows[p_topic[r.i]] ELSE p_window[r.i] END,
+                      CASE p_lease[r.i] WHEN -1 THEN v_leases[p_topic[r.i]] ELSE p_lease[r.i] END)::dedup.ask ORDER BY r.n)
+      INTO v_asks FROM unnest(v_rest) WITH ORDINALITY r(i, n);
+    v_maybe := p_maybe_item;
+    IF v_fresh > 0 AND v_maybe <> '{}' THEN
+      v_maybe := ARRAY(SELECT array_position(v_rest, m.item) FROM unnest(p_maybe_item) WITH ORDINALITY m(item, n) ORDER BY m.n);
+    END IF;
+    SELECT d.facts, d.previous INTO v_facts, v_prev
+      FROM dedup.decide_rows(v_asks, v_layout.segments, v_layout.archives, v_maybe, p_maybe_segment, v_layout.current_segment, v_layout.origin_ms, v_fence, v_held) d;
+    SELECT decide_v1.kind || array_agg(x.kind), decide_v1.digest || array_agg(x.digest), decide_v1.fence || array_agg(x.fence),
+           decide_v1.request_hash || array_agg(x.request_hash), decide_v1.fingerprint || array_agg(x.fingerprint), decide_v1.first_seen || array_agg(x.first_seen),
+           decide_v1.expires || array_agg(x.expires), decide_v1.ends || array_agg(x.ends), decide_v1.meta || array_agg(x.meta), decide_v1.at_ms || array_agg(x.at_ms),
+           v_granted OR bool_or(x.kind = 1), bool_or(x.kind = 0 AND x.meta & 7 = 1), bool_or(x.kind = 0 AND x.meta & 32 <> 0 AND x.meta & 7 = 3),
+           greatest(v_until, max(x.expires) FILTER (WHERE x.kind = 1))
+      INTO kind, digest, fence, request_hash, fingerprint, first_seen, expires, ends, meta, at_ms, v_granted, v_open, v_results, v_until FROM unnest(v_facts) x;
+  END IF;
   IF v_granted AND cardinality(v_ids) = 1 THEN
     PERFORM dedup.topic_used(v_ids[1], v_until, home_ms);
   ELSIF v_granted THEN
     PERFORM dedup.topic_used(v_ids[g.topic], g.until, home_ms)
-      FROM (SELECT a.topic, max(x.expires) AS until FROM unnest(v_facts) x JOIN unnest(v_asks) a ON a.digest = x.digest WHERE x.kind = 1 GROUP BY a.topic) g;
+      FROM (SELECT a.topic, max(x.expires) AS until FROM unnest(kind, digest, expires) x(kind, digest, expires) JOIN unnest(p_digest, p_topic) a(digest, topic) ON a.digest = x.digest
+             WHERE x.kind = 1 GROUP BY a.topic) g;
   END IF;
-  IF cardinality(p_text_item) > 0 THEN
-    PERFORM dedup.keep_texts(v_facts, v_asks, v_ids, v_keep, p_text_item, p_group, p_key, p_owner);
+  IF v_granted AND p_text_item <> '{}' THEN
+    PERFORM dedup.keep_texts(kind, digest, fence, p_digest, p_topic, p_claim, v_ids, v_keep, p_text_item, p_group, p_key, p_owner);
   END IF;
   -- Facts found in progress name their owner.
   IF v_open THEN
     SELECT jsonb_object_agg(t.digest, jsonb_build_object('owner', t.owner)) INTO v_owners
-      FROM unnest(v_facts) x JOIN dedup.claim_texts t ON t.digest = x.digest AND t.fence = x.fence
+      FROM unnest(kind, digest, fence, meta) x(kind, digest, fence, meta) JOIN dedup.claim_texts t ON t.digest = x.digest AND t.fence = x.fence
       WHERE x.kind = 0 AND x.meta & 7 = 1 AND t.owner IS NOT NULL;
   END IF;
   IF v_prev IS NOT NULL OR v_owners IS NOT NULL THEN
@@ -414,7 +466,7 @@ BEGIN
   IF v_results THEN
     SELECT array_agg(r.digest), array_agg(r.status::int), array_agg(r.omitted), array_agg(r.media_type), array_agg(r.headers), array_agg(r.body)
       INTO r_digest, r_status, r_omitted, r_media, r_headers, r_body
-      FROM unnest(v_facts) x CROSS JOIN LATERAL dedup.result_of(x.digest, x.fence) r WHERE x.kind = 0 AND x.meta & 32 <> 0 AND x.meta & 7 = 3;
+      FROM unnest(kind, digest, fence, meta) x(kind, digest, fence, meta) CROSS JOIN LATERAL dedup.result_of(x.digest, x.fence) r WHERE x.kind = 0 AND x.meta & 32 <> 0 AND x.meta & 7 = 3;
   END IF;
   status := 'ok';
   home_ms := dedup.now_ms();

@@ -402,7 +402,7 @@ BEGIN
     IF f.kind = 1 THEN PERFORM dedup.topic_used(d.topic_id, f.expires, f.at_ms); END IF;
   END IF;
   IF f.kind = 1 AND (p_claim OR d.keep_key = 'always') THEN
-    PERFORM dedup.keep_texts(ARRAY[f], ARRAY[a], ARRAY[d.topic_id], ARRAY[d.keep_key], ARRAY[1], ARRAY[p_group], ARRAY[p_key], ARRAY[nullif(p_owner, '')]);
+    PERFORM dedup.keep_texts(ARRAY[1], ARRAY[v_digest], ARRAY[f.fence], ARRAY[v_digest], ARRAY[1], ARRAY[p_claim], ARRAY[d.topic_id], ARRAY[d.keep_key], ARRAY[1], ARRAY[p_group], ARRAY[p_key], ARRAY[nullif(p_owner, '')]);
   END IF;
   RETURN dedup.shape(f, a, d.topic, p_key, v_prev);
 END $$;
@@ -474,14 +474,15 @@ BEGIN
     FROM (SELECT u.i, min(u.i) OVER (PARTITION BY u.digest)::int AS leader FROM unnest(v_digest) WITH ORDINALITY u(digest, i)) l;
   SELECT array_agg((s.n, s.digest, 1, false, dedup.request_none(), v_fp[s.i], coalesce(window_ms, d.window_ms), 0)::dedup.ask ORDER BY s.n) INTO v_asks
     FROM (SELECT u.i, u.digest, row_number() OVER (ORDER BY u.digest) AS n FROM unnest(v_digest) WITH ORDINALITY u(digest, i) WHERE v_leader[u.i] = u.i) s;
-  SELECT o.facts, o.previous INTO v_facts, v_previous FROM dedup.decide_rows(v_asks, dedup.live_segments('{}'), d.archives, '{}', '{}', d.segment, d.origin, d.fence) o;
+  SELECT o.facts, o.previous INTO v_facts, v_previous FROM dedup.decide_rows(v_asks, dedup.live_segments('{}'), d.archives, '{}', '{}', d.segment, d.origin, d.fence, false) o;
   IF EXISTS (SELECT 1 FROM unnest(v_facts) x WHERE x.kind IN (3, 4)) THEN PERFORM dedup.key_busy(); END IF;
   IF EXISTS (SELECT 1 FROM unnest(v_facts) x WHERE x.kind = 5) THEN PERFORM dedup.archive_unreadable(); END IF;
   PERFORM dedup.topic_used(d.topic_id, g.until, g.at_ms)
     FROM (SELECT max(x.expires) AS until, max(x.at_ms) AS at_ms FROM unnest(v_facts) x WHERE x.kind = 1) g WHERE g.until IS NOT NULL;
   IF d.keep_key = 'always' THEN
-    PERFORM dedup.keep_texts(v_facts, v_asks, ARRAY[d.topic_id], ARRAY[d.keep_key], array_agg(x.n), array_agg(grp), array_agg(v_full[array_position(v_digest, x.digest)]), array_agg(NULL::text))
-      FROM unnest(v_asks) x;
+    PERFORM dedup.keep_texts(g.kinds, g.digests, g.fences, array_agg(x.digest ORDER BY x.n), array_agg(1), array_agg(false), ARRAY[d.topic_id], ARRAY[d.keep_key],
+                             array_agg(x.n ORDER BY x.n), array_agg(grp), array_agg(v_full[array_position(v_digest, x.digest)] ORDER BY x.n), array_agg(NULL::text))
+      FROM unnest(v_asks) x, (SELECT array_agg(y.kind) AS kinds, array_agg(y.digest) AS digests, array_agg(y.fence) AS fences FROM unnest(v_facts) y) g GROUP BY g.kinds, g.digests, g.fences;
   END IF;
   SELECT jsonb_object_agg(x.digest, x.i) INTO v_by FROM unnest(v_facts) WITH ORDINALITY x(kind, digest, fence, request_hash, fingerprint, first_seen, expires, ends, meta, at_ms, i);
   FOR i IN 1..n LOOP

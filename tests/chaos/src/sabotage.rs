@@ -28,6 +28,12 @@ pub const SABOTAGES: &[Sabotage] = &[
         fault: "none",
         edits: &[
             (
+                "grant_fresh",
+                "FROM granted g;",
+                "FROM (SELECT * FROM granted UNION ALL SELECT i.digest, p_fence | nextval('dedup.fence_counter'), i.request, i.fp, p_now + 86400000, p_now + 1000, 257 \
+                   FROM unnest(p_digest, p_request, p_fp) i(digest, request, fp) WHERE NOT EXISTS (SELECT 1 FROM granted x WHERE x.digest = i.digest)) g;",
+            ),
+            (
                 "decide_one",
                 "CONTINUE WHEN NOT FOUND;   -- somebody",
                 "IF NOT FOUND THEN f.fence := p_fence | nextval('dedup.fence_counter'); END IF; -- somebody",
@@ -60,6 +66,7 @@ pub const SABOTAGES: &[Sabotage] = &[
         what: "fences go down",
         fault: "none",
         edits: &[
+            ("grant_fresh", "p_fence | nextval('dedup.fence_counter')", "p_fence | (10000000 - nextval('dedup.fence_counter'))"),
             ("decide_one", "p_fence | nextval('dedup.fence_counter')", "p_fence | (10000000 - nextval('dedup.fence_counter'))"),
             ("decide_rows", "p_fence | nextval('dedup.fence_counter')", "p_fence | (10000000 - nextval('dedup.fence_counter'))"),
         ],
