@@ -6,6 +6,7 @@
 mod cold;
 mod cpu;
 mod extras;
+mod growth;
 mod http;
 mod load;
 mod peers;
@@ -49,15 +50,21 @@ pub struct BenchArgs {
 enum Part {
     /// Long memory: bytes a key, speed of filters and archive, and that neither errs
     Cold(cold::ColdArgs),
+    /// First claims beside 20 million warm rows and beside few
+    Growth(growth::GrowthArgs),
 }
 
 /// Runs the benchmark; everything it starts is gone afterwards.
 pub async fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
-    if let Some(Part::Cold(cold)) = &args.part {
+    if let Some(part) = &args.part {
         if cfg!(debug_assertions) {
             crate::output::say("DEBUG build: figures mean nothing");
         }
-        cold::report(&cold::measure(cold).await?, args.json.as_deref())?;
+        let extras = match part {
+            Part::Cold(cold) => cold::measure(cold).await?,
+            Part::Growth(growth) => growth::measure(growth).await?,
+        };
+        report::extras(&extras, args.json.as_deref())?;
         return Ok(ExitCode::SUCCESS);
     }
     let known: Vec<&str> = rows::ROWS.iter().map(|r| r.name).collect();

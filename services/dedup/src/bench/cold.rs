@@ -10,7 +10,8 @@ use tokio_postgres::Client;
 use uuid::Uuid;
 
 use super::cpu;
-use super::report::{Extra, say_extra};
+use super::load::{self, Keys, Load};
+use super::report::{Extra, median};
 use crate::output::say;
 
 /// What `dedup bench cold` takes.
@@ -99,6 +100,7 @@ async fn with(testbed: &Testbed, args: &ColdArgs) -> anyhow::Result<Vec<Extra>> 
     });
     extras.push(false_positives(&owner, args.keys).await?);
     extras.extend(exact(&owner, args).await?);
+    extras.extend(beside_the_janitor(testbed, &owner, args.keys).await?);
     Ok(extras)
 }
 
@@ -109,6 +111,48 @@ fn rate(name: &'static str, keys: u64, took: Duration, note: &str) -> Extra {
         unit: "keys/s",
         note: format!("{note}; {keys} keys in {:.1} s", took.as_secs_f64()),
     }
+}
+
+/// First claims while the janitor does nothing, and while it seals, filters and archives another segment.
+async fn beside_the_janitor(testbed: &Testbed, owner: &Client, keys: u64) -> anyhow::Result<Vec<Extra>> {
+    const FIRSTS: Load = Load { keys: Keys::New, batch: 256, connections: 16 };
+    const SECONDS: u64 = 5;
+    let region = testbed.region("eu");
+    let port = region.instances[0].port();
+    let client = dedup_client::Client::new(&region.instances[0].url())?.with_timeout(Duration::from_secs(30));
+    client.put_topic("bench", &dedup_client::TopicPolicy::default()).await.context("the topic could not be made")?;
+    let janitor = region.postgres.connect("dedup_jan").await;
+    let (mut rates, mut p99s) = (Vec::new(), Vec::new());
+    for round in 0..3 {
+        let segment: i32 = owner.query_one("SELECT current_segment FROM dedup.layout", &[]).await?.get(0);
+        fill_rows(owner, segment, (2 + round) * keys, keys / 2).await?;
+        let idle = load::run(port, "bench", "eu", FIRSTS, SECONDS, rand::random()).await?;
+        until(owner, "SELECT count(*) > 1 FROM dedup.segments WHERE state IN ('prepared', 'open')").await?;
+        let rotated: String = janitor.query_one("SELECT dedup.rotate_v1()", &[]).await?.get(0);
+        ensure!(rotated == "rotated", "the segment was not rotated: {rotated}");
+        let busy = load::run(port, "bench", "eu", FIRSTS, SECONDS, rand::random()).await?;
+        let archived =
+            format!("SELECT NOT EXISTS (SELECT 1 FROM dedup.segments WHERE segment_id = {segment} AND state IN ('sealed', 'frozen'))");
+        ensure!(
+            !owner.query_one(&archived, &[]).await?.get::<_, bool>(0),
+            "the janitor was done before the measurement was: take more keys than {keys}"
+        );
+        until(owner, &archived).await?;
+        rates.push(busy.keys_per_s / idle.keys_per_s);
+        let p99 = |outcome: &load::Outcome| outcome.latency_us.value_at_quantile(0.99) as f64;
+        p99s.push(p99(&busy) / p99(&idle));
+        say(format!("round {round}: {:.0} keys/s idle, {:.0} beside the janitor", idle.keys_per_s, busy.keys_per_s));
+    }
+    let note = |what: &str| format!("{what}; batches of 256, 16 connections, medians of 3 × {SECONDS} s each");
+    Ok(vec![
+        Extra {
+            name: "archiving_over_idle",
+            value: median(&mut rates),
+            unit: "×",
+            note: note("first claims a second while the janitor filters and archives, over idle"),
+        },
+        Extra { name: "archiving_p99_over_idle", value: median(&mut p99s), unit: "×", note: note("the same for p99") },
+    ])
 }
 
 /// Sixteen filters in memory, asked for keys that none of them holds.
@@ -150,17 +194,23 @@ fn look_up_16(keys: u64) -> Extra {
     }
 }
 
-/// Rows as checks leave them.
-async fn fill(owner: &Client, keys: u64) -> anyhow::Result<Extra> {
-    let began = Instant::now();
-    for from in (0..keys).step_by(INSERT as usize) {
-        let to = (from + INSERT).min(keys) - 1;
+/// Rows as checks leave them, of the numbers from `first` on, in the segment.
+pub async fn fill_rows(owner: &Client, segment: i32, first: u64, rows: u64) -> anyhow::Result<()> {
+    for from in (first..first + rows).step_by(INSERT as usize) {
+        let to = (from + INSERT).min(first + rows) - 1;
         let sql = format!(
-            "INSERT INTO dedup.claims SELECT {SQL_DIGEST}, dedup.fence_base() | n, 1, 1, 0, dedup.t_in(s.origin_ms, s.now), dedup.t_in(s.origin_ms, s.now + 25920000000), \
-             dedup.t_in(s.origin_ms, s.now), 275 FROM generate_series({from}::bigint, {to}) n, (SELECT origin_ms, dedup.now_ms() AS now FROM dedup.segments WHERE segment_id = 1) s"
+            "INSERT INTO dedup.claims SELECT {SQL_DIGEST}, dedup.fence_base() | n, 1, {segment}, 0, dedup.t_in(s.origin_ms, s.now), dedup.t_in(s.origin_ms, s.now + 25920000000), \
+             dedup.t_in(s.origin_ms, s.now), 275 FROM generate_series({from}::bigint, {to}) n, (SELECT origin_ms, dedup.now_ms() AS now FROM dedup.segments WHERE segment_id = {segment}) s"
         );
         owner.batch_execute(&sql).await?;
     }
+    Ok(())
+}
+
+/// Fills the first segment and says what a row takes.
+async fn fill(owner: &Client, keys: u64) -> anyhow::Result<Extra> {
+    let began = Instant::now();
+    fill_rows(owner, 1, 0, keys).await?;
     say(format!("{keys} rows in {:.1} s", began.elapsed().as_secs_f64()));
     owner.batch_execute("VACUUM ANALYZE dedup.claims_s1").await?;
     let bytes: i64 = owner.query_one("SELECT pg_table_size('dedup.claims_s1') + pg_indexes_size('dedup.claims_s1')", &[]).await?.get(0);
@@ -172,7 +222,8 @@ async fn fill(owner: &Client, keys: u64) -> anyhow::Result<Extra> {
     })
 }
 
-async fn until(owner: &Client, sql: &str) -> anyhow::Result<()> {
+/// Until the query says so.
+pub async fn until(owner: &Client, sql: &str) -> anyhow::Result<()> {
     let began = Instant::now();
     while !owner.query_one(sql, &[]).await?.get::<_, bool>(0) {
         ensure!(began.elapsed() < PATIENCE, "it takes too long: {sql}");
@@ -230,15 +281,4 @@ async fn exact(owner: &Client, args: &ColdArgs) -> anyhow::Result<Vec<Extra>> {
             note: format!("of {n} unseen keys, without any filter ({us_unseen:.1} µs each)"),
         },
     ])
-}
-
-/// Prints what was measured and puts it into a file.
-pub fn report(extras: &[Extra], file: Option<&std::path::Path>) -> anyhow::Result<()> {
-    extras.iter().for_each(say_extra);
-    if let Some(file) = file {
-        let rows: Vec<serde_json::Value> =
-            extras.iter().map(|e| serde_json::json!({"name": e.name, "value": e.value, "unit": e.unit, "note": e.note})).collect();
-        std::fs::write(file, format!("{:#}\n", serde_json::Value::from(rows)))?;
-    }
-    Ok(())
 }

@@ -42,12 +42,12 @@ pub struct Outcome {
     pub generator_us_per_key: f64,
 }
 
-/// Runs a load for `seconds`; `salt` makes its new keys new.
-pub async fn run(port: u16, topic: &str, load: Load, seconds: u64, salt: u64) -> anyhow::Result<Outcome> {
+/// Runs a load on keys of `home` for `seconds`; `salt` makes its new keys new.
+pub async fn run(port: u16, topic: &str, home: &'static str, load: Load, seconds: u64, salt: u64) -> anyhow::Result<Outcome> {
     let before = cpu::of_process(std::process::id());
     let began = Instant::now();
     let until = began + Duration::from_secs(seconds);
-    let connections = (0..load.connections).map(|c| tokio::spawn(connection(port, topic.to_owned(), load, until, salt, c as u64)));
+    let connections = (0..load.connections).map(|c| tokio::spawn(connection(port, topic.to_owned(), home, load, until, salt, c as u64)));
     let mut latency = Histogram::new(3)?;
     let mut keys = 0;
     for done in futures_util::future::join_all(connections).await {
@@ -61,7 +61,15 @@ pub async fn run(port: u16, topic: &str, load: Load, seconds: u64, salt: u64) ->
     Ok(Outcome { keys_per_s: keys as f64 / took, latency_us: latency, generator_us_per_key: own * 1e6 / keys as f64 })
 }
 
-async fn connection(port: u16, topic: String, load: Load, until: Instant, salt: u64, c: u64) -> anyhow::Result<(u64, Histogram<u64>)> {
+async fn connection(
+    port: u16,
+    topic: String,
+    home: &'static str,
+    load: Load,
+    until: Instant,
+    salt: u64,
+    c: u64,
+) -> anyhow::Result<(u64, Histogram<u64>)> {
     let mut connection = Connection::open(port).await?;
     let mut latency = Histogram::new(3)?;
     let path = if load.batch == 1 { format!("/v1/topics/{topic}/checks") } else { format!("/v1/topics/{topic}/checks/batch") };
@@ -82,8 +90,8 @@ async fn connection(port: u16, topic: String, load: Load, until: Instant, salt: 
             state ^= state << 17;
             let n = if load.keys == Keys::Known { state % KNOWN } else { asked + i as u64 };
             match load.keys {
-                Keys::Known => key(&mut body, 0, 0, n),
-                Keys::New => key(&mut body, salt, c + 1, n),
+                Keys::Known => key(&mut body, home, 0, 0, n),
+                Keys::New => key(&mut body, home, salt, c + 1, n),
             }
         }
         if load.batch > 1 {
@@ -98,9 +106,9 @@ async fn connection(port: u16, topic: String, load: Load, until: Instant, salt: 
     Ok((asked, latency))
 }
 
-fn key(body: &mut Vec<u8>, salt: u64, c: u64, n: u64) {
+fn key(body: &mut Vec<u8>, home: &str, salt: u64, c: u64, n: u64) {
     use std::io::Write;
-    write!(body, "{{\"key\":\"eu:order-{salt:x}-{c}-{n}\"}}").expect("a vector takes all that is written");
+    write!(body, "{{\"key\":\"{home}:order-{salt:x}-{c}-{n}\"}}").expect("a vector takes all that is written");
 }
 
 /// A benchmark that does not look at the answers measures nothing.
@@ -124,7 +132,7 @@ pub async fn prepare_known(port: u16, topic: &str) -> anyhow::Result<()> {
             if n > chunk * 500 {
                 body.push(b',');
             }
-            key(&mut body, 0, 0, n);
+            key(&mut body, "eu", 0, 0, n);
         }
         body.extend_from_slice(b"]}");
         connection.post(&format!("/v1/topics/{topic}/checks/batch"), &body).await?;

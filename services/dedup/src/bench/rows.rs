@@ -73,14 +73,14 @@ pub const ROWS: [Spec; 4] = [
 pub async fn measure(spec: &Spec, world: &World, seconds: u64, rounds: u64) -> anyhow::Result<Row> {
     load::prepare_known(world.port(), world.topic).await?;
     // What is not warm yet (connections, plans, caches) is nobody's figure.
-    load::run(world.port(), world.topic, spec.load, 1, salt()).await?;
+    load::run(world.port(), world.topic, "eu", spec.load, 1, salt()).await?;
     let (mut ours, mut peers) = (Vec::new(), Vec::new());
     let mut last: Option<Outcome> = None;
     let (service, postgres) = (world.region().instances[0].pid(), world.region().postgres.pid());
     let (mut service_us, mut postgres_us) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
         let before = (cpu::of_process(service), cpu::of_family(postgres));
-        let outcome = load::run(world.port(), world.topic, spec.load, seconds, salt()).await?;
+        let outcome = load::run(world.port(), world.topic, "eu", spec.load, seconds, salt()).await?;
         let keys = outcome.keys_per_s * seconds as f64;
         service_us.push((cpu::of_process(service) - before.0) * 1e6 / keys);
         postgres_us.push((cpu::of_family(postgres) - before.1) * 1e6 / keys);
