@@ -268,7 +268,7 @@ fn the_doctor_finds_what_is_wrong() {
 }
 
 /// `dedup demo --no-traffic` brings up three regions, says where they are, and leaves nothing behind.
-/// Seen to fail with the ready file left behind.
+/// Seen to fail with the ready file left behind, and with Prometheus named before the regions.
 #[test]
 fn the_demo_starts_three_regions_and_leaves_nothing() {
     run(async {
@@ -286,6 +286,10 @@ fn the_demo_starts_three_regions_and_leaves_nothing() {
         })
         .await;
         let regions = ready["regions"].as_array().unwrap();
+        // The README takes the first address in the file for the region `eu`.
+        let text = std::fs::read_to_string(&file).unwrap();
+        let first = text.split("\"").find(|word| word.starts_with("http://")).unwrap();
+        assert_eq!(regions[0]["instances"][0]["url"], first);
         assert_eq!(regions.iter().map(|r| r["name"].as_str().unwrap()).collect::<Vec<_>>(), ["eu", "us", "ap"]);
         let mut pids = Vec::new();
         for region in regions {

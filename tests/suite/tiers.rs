@@ -225,3 +225,37 @@ fn case_i1_i3_p2_caches_follow_the_commit_and_may_vanish() {
         testbed.stop().await.unwrap();
     });
 }
+
+/// P9's other half: a full local tier takes in what is new, whatever it holds was asked for more often. A key's first repetition comes soon,
+/// and is then answered from memory even if Redis and the home are gone.
+/// Seen to fail with moka's own policy, which refused the new ones.
+#[test]
+fn p9_a_full_cache_takes_in_what_is_new() {
+    run(async {
+        let mut options = options(&["eu"], 1);
+        options.redis = false;
+        options.extra_tables = "[local]\nbytes = 400000\n".into();
+        let testbed = Testbed::start(options).await.unwrap();
+        let url = testbed.region("eu").instances[0].url();
+        let t = topic(&url, "full").await;
+        let path = format!("/v1/topics/{t}/checks/batch");
+        for _ in 0..3 {
+            for from in (0..4000).step_by(500) {
+                let items: Vec<Value> = (from..from + 500).map(|k| json!({"key": format!("eu:old-{k}")})).collect();
+                assert_eq!(post(&url, &path, json!({"detail": "verdict", "items": items})).await.status, 200);
+            }
+        }
+        let key = |k: usize| json!({"key": format!("eu:new-{k}")});
+        for k in 0..20 {
+            check(&url, &t, key(k)).await.is("first");
+        }
+        // Long enough for the cache's housekeeping, which throws out what it has no room for.
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        testbed.region("eu").postgres.kill9().await;
+        for k in 0..20 {
+            let again = check(&url, &t, key(k)).await;
+            assert_eq!((again.verdict(), again.text("tier").as_str()), ("duplicate", "local"), "{again:?}");
+        }
+        testbed.stop().await.unwrap();
+    });
+}

@@ -52,6 +52,7 @@ pub struct DemoArgs {
 /// # Errors
 /// If a server does not start or stop, or if the traffic's own books show a broken promise.
 pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
+    args.ready_file.as_deref().map_or(Ok(()), ready_file::check)?;
     let stop = Stop::on_signals().context("cannot listen for signals")?;
     let outcome = with_testbed(&args, &stop).await;
     // Also after an error: the folder of the template is ours.

@@ -47,6 +47,7 @@ pub fn openapi_json() -> String {
     let mut document = serde_json::to_value(Document::openapi()).unwrap_or_default();
     add_problems(&mut document);
     add_security(&mut document);
+    add_headers(&mut document);
     serde_json::to_string_pretty(&document).unwrap_or_else(|_| "{}".into())
 }
 
@@ -82,6 +83,27 @@ fn add_problems(document: &mut Value) {
 fn add_security(document: &mut Value) {
     document["components"]["securitySchemes"] = json!({ "bearer": { "type": "http", "scheme": "bearer" } });
     document["security"] = json!([{ "bearer": [] }, {}]);
+}
+
+/// Headers that handlers read by themselves.
+fn add_headers(document: &mut Value) {
+    let deadline = json!({ "name": "Dedup-Deadline-Ms", "in": "header", "required": false, "schema": { "type": "integer", "minimum": 1 },
+        "description": "bounds the time the service may take for an answer, `wait_ms` included; given once" });
+    let key = json!({ "name": "Idempotency-Key", "in": "header", "required": false, "schema": { "type": "string" },
+        "description": "the key, raw or in quotes, where the body has none; given once" });
+    for (path, methods) in document["paths"].as_object_mut().into_iter().flatten() {
+        let question = path.ends_with("/checks") || path.ends_with("/claims") && path.contains("{topic}");
+        let headers: Vec<Value> = [&deadline].into_iter().chain(question.then_some(&key)).cloned().collect();
+        let asks_homes = path.starts_with("/v1/topics/{topic}/")
+            || path.starts_with("/v1/claims")
+            || ["/v1/segments", "/v1/audit"].contains(&path.as_str());
+        for operation in methods.as_object_mut().into_iter().flat_map(|methods| methods.values_mut()).filter(|_| asks_homes) {
+            match operation["parameters"].as_array_mut() {
+                Some(parameters) => parameters.extend(headers.clone()),
+                None => operation["parameters"] = headers.clone().into(),
+            }
+        }
+    }
 }
 
 fn operations(document: &mut Value) -> impl Iterator<Item = &mut Value> {

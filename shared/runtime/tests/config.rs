@@ -132,11 +132,29 @@ fn a_password_put_into_the_file_by_mistake_is_not_repeated() {
     assert!(message.contains("password") && !message.contains("hunter2"), "{message}");
 }
 
+/// Seen to fail before the text was parsed: it was `ok` here and failed at the first connection.
+#[test]
+fn a_connection_text_that_nobody_can_connect_with_is_a_mistake() {
+    let message = mistakes(&SMALL.replace("host=localhost", "host=localhost port=x"));
+    assert!(message.contains("homes[0].postgres: is not valid") && message.contains("port"), "{message}");
+}
+
+#[test]
+fn what_is_missing_is_said_to_be_required() {
+    let message = mistakes(&SMALL.replacen("name = \"eu\"", "", 1));
+    assert!(message.contains("homes[0].name: is required"), "{message}");
+    let message = mistakes(&format!("{SMALL}[[callers]]\n"));
+    for field in ["callers[0].name: is required", "callers[0].role: is required", "callers[0].token_sha256: is required"] {
+        assert!(message.contains(field), "{field} is missing in:\n{message}");
+    }
+}
+
 #[test]
 fn own_region_needs_a_home() {
     let message = mistakes(&SMALL.replacen("\"eu\"", "\"ap\"", 1));
     assert!(message.starts_with("homes: ") && message.contains("\"ap\""), "{message}");
-    assert!(mistakes("").starts_with("region: is required"));
+    let message = mistakes("");
+    assert!(message.starts_with("region: is required") && message.contains("homes: is required"), "{message}");
 }
 
 #[test]

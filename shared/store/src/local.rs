@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use dedup_core::Digest;
+use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 
 use crate::cached::Cached;
@@ -61,7 +62,13 @@ impl LocalTier {
         // No time to live of its own: an entry counts only while home time is below its expiry, and the byte budget evicts the rest. (A
         // time to live would read a clock at each look-up.)
         let cache = (bytes > 0).then(|| {
-            Cache::builder().max_capacity(bytes).weigher(|_: &Digest, v: &Cached| v.weight()).build_with_hasher(DigestBuild::default())
+            // The least recently used goes first: a message is redelivered soon or not at all. (Moka's own policy would refuse what is new as
+            // long as the old was asked for more often, and answer a first repetition from the home.)
+            Cache::builder()
+                .eviction_policy(EvictionPolicy::lru())
+                .max_capacity(bytes)
+                .weigher(|_: &Digest, v: &Cached| v.weight())
+                .build_with_hasher(DigestBuild::default())
         });
         Self { cache, counts: Arc::default() }
     }

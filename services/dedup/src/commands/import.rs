@@ -85,17 +85,19 @@ pub async fn run(args: ImportArgs) -> anyhow::Result<ExitCode> {
         say(format!("goes on at byte {from} of {}", about.len()));
     }
     let mut lines = BufReader::with_capacity(1 << 20, file);
-    std::io::Seek::seek(&mut lines, std::io::SeekFrom::Start(from))?;
+    // What is staged already is only counted, so that lines keep their numbers.
+    let mut number = count_lines(&mut lines, from)?;
     let (began, mut counts, mut rows, mut at, mut text) =
         (Instant::now(), Counts::default(), Vec::with_capacity(CHUNK), from, String::new());
     loop {
         text.clear();
-        let read = lines.read_line(&mut text).with_context(|| format!("behind byte {at}"))?;
+        let read = lines.read_line(&mut text).with_context(|| format!("line {}", number + 1))?;
         if read > 0 {
+            number += 1;
             at += read as u64;
             let line = text.trim_end_matches(['\n', '\r']);
             if !line.is_empty() {
-                let row = parse(line, &known, &scope, &table, &home.name).with_context(|| format!("the line before byte {at}"))?;
+                let row = parse(line, &known, &scope, &table, &home.name).with_context(|| format!("line {number}"))?;
                 match row {
                     None => counts.foreign += 1,
                     Some(row) if row.expires_ms <= known.home_ms => counts.past += 1,
@@ -128,6 +130,22 @@ pub async fn run(args: ImportArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Passes over `bytes` and counts their lines.
+fn count_lines(input: &mut impl BufRead, bytes: u64) -> std::io::Result<u64> {
+    let (mut left, mut lines) = (bytes, 0);
+    while left > 0 {
+        let some = input.fill_buf()?;
+        let n = some.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        if n == 0 {
+            break;
+        }
+        lines += some[..n].iter().filter(|b| **b == b'\n').count() as u64;
+        input.consume(n);
+        left -= n as u64;
+    }
+    Ok(lines)
+}
+
 /// One line; `None`: of another home.
 fn parse(line: &str, topic: &ImportTopic, scope: &DigestScope, table: &HomeTable, home: &str) -> anyhow::Result<Option<ImportRow>> {
     let object: Option<Line> = line.starts_with('{').then(|| serde_json::from_str(line)).transpose().context("is no object with a key")?;
@@ -135,7 +153,7 @@ fn parse(line: &str, topic: &ImportTopic, scope: &DigestScope, table: &HomeTable
         Some(object) => (object.key.as_str(), object.first_seen_ms),
         None => (line, None),
     };
-    let key = Key::parse(key, 512, topic.default_region.as_deref(), table).map_err(|e| anyhow::anyhow!("the key {e}"))?;
+    let key = Key::parse(key, 512, topic.default_region.as_deref(), table).context("the key cannot be taken")?;
     if table.get(key.home()).name != home {
         return Ok(None);
     }

@@ -126,7 +126,7 @@ fn explain(topic: &str, found: &Lookup) {
     let state = shown(truth.and_then(|truth| truth.get("state")));
     let meaning = match state.as_str() {
         "absent" => "no record: whoever asks next is first",
-        "released" => "given back by its owner: whoever asks next is first",
+        "released" => "given back, by its owner or an operator: whoever asks next is first",
         "expired" => "its window is over: whoever asks next is first",
         "in_progress" => "somebody works on it; when the lease has lapsed, the next to ask takes it over",
         "in_doubt" => "its owner vanished and the topic wants a person to decide",
@@ -151,8 +151,9 @@ fn explain(topic: &str, found: &Lookup) {
 }
 
 /// Members of a record in the order in which people read them.
-const FIELDS: [&str; 12] = [
+const FIELDS: [&str; 13] = [
     "first_seen_at",
+    "first_seen_between",
     "ends_at",
     "expires_at",
     "outcome",

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use dedup_testbed::{Region, Testbed};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 /// A written file; it goes with the regions it describes.
@@ -13,7 +14,8 @@ pub(super) struct ReadyFile(PathBuf);
 impl ReadyFile {
     /// Writes the file at once or not at all: who sees it can read all of it.
     pub(super) fn write(path: &Path, testbed: &Testbed, prometheus: Option<&str>) -> anyhow::Result<Self> {
-        let text = format!("{:#}\n", describe(testbed, prometheus));
+        let all = Described { regions: testbed.regions().iter().map(region).collect(), prometheus };
+        let text = format!("{}\n", serde_json::to_string_pretty(&all)?);
         let mut temporary = path.as_os_str().to_owned();
         temporary.push(format!(".{}", std::process::id()));
         private(temporary.as_ref(), &text)
@@ -29,8 +31,18 @@ impl Drop for ReadyFile {
     }
 }
 
-fn describe(testbed: &Testbed, prometheus: Option<&str>) -> Value {
-    json!({ "regions": testbed.regions().iter().map(region).collect::<Vec<_>>(), "prometheus": prometheus })
+/// The regions come first: who takes the first address in the file has a service.
+#[derive(Serialize)]
+struct Described<'a> {
+    regions: Vec<Value>,
+    prometheus: Option<&'a str>,
+}
+
+/// Whether a file could be made there; asked before anything is started.
+pub(super) fn check(path: &Path) -> anyhow::Result<()> {
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    anyhow::ensure!(folder.is_dir(), "cannot write {}: there is no folder {}", path.display(), folder.display());
+    Ok(())
 }
 
 /// `url` and `pids.service` are those of the first instance.

@@ -265,7 +265,17 @@ fn shape(
         }
         Ok(FinishAnswer::LeaseLost { record, forgotten }) => {
             count(Counted::LeaseLost);
-            let problem = Problem::new(Code::LeaseLost, "the fence of this token is not the current one; nothing was changed");
+            let detail = match &record {
+                Some(record) if record.fence == token.fence && record.state == State::Done => {
+                    "the claim is completed, so it can neither be released nor extended; nothing was changed"
+                }
+                Some(record) if record.fence == token.fence && record.state == State::Released => {
+                    "the claim was given back, so it can neither be completed nor extended; nothing was changed"
+                }
+                Some(_) => "the fence of this token is not the current one; nothing was changed",
+                None => "the key has no record any more; nothing was changed",
+            };
+            let problem = Problem::new(Code::LeaseLost, detail);
             Err(match record {
                 Some(record) => {
                     problem.with("state", state_word(record.state)).with("attempt", record.attempt).with("fence", record.fence.to_string())

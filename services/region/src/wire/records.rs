@@ -73,27 +73,34 @@ pub struct HomeBody {
 /// A record.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct RecordBody {
-    /// Segment or archive it lies in, and its state. Of an archived record only its outcome, `expires_at`, and that it was first seen between
-    /// `first_seen_at` and `ends_at` is known.
+    /// Segment or archive it lies in, and its state. Of an archived record only `outcome`, `expires_at` and `first_seen_between` are known.
     pub segment: String,
     /// Fence of its grant; absent: archived.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fence: Option<String>,
-    /// Its attempt.
-    pub attempt: i32,
-    /// Made by a one-shot check.
-    pub one_shot: bool,
-    /// When the key was first seen.
+    /// Its attempt; absent: archived.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<i32>,
+    /// Made by a one-shot check; absent: archived.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub one_shot: Option<bool>,
+    /// When the key was first seen; absent: archived.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub first_seen_at: Option<String>,
+    /// Of an archived record: the times between which it was first seen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_seen_between: Option<[Option<String>; 2]>,
     /// When it will be forgotten; null: never.
     pub expires_at: Option<String>,
-    /// End of the lease, completion or release, by state.
+    /// End of the lease, completion or release, by state; absent: archived.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub ends_at: Option<String>,
     /// When done.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outcome: Option<&'static str>,
-    /// A fingerprint was given with it.
-    pub has_fingerprint: bool,
+    /// A fingerprint was given with it; absent: archived.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub has_fingerprint: Option<bool>,
     /// Who.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,

@@ -106,6 +106,10 @@ impl RawCaller {
             "use" => Some(Role::Use),
             "operate" => Some(Role::Operate),
             "admin" => Some(Role::Admin),
+            "" => {
+                check.note(format!("{path}.role"), "is required: \"use\", \"operate\" or \"admin\"");
+                None
+            }
             other => {
                 check.note(format!("{path}.role"), format!("{other:?} is not allowed; it is \"use\", \"operate\" or \"admin\""));
                 None

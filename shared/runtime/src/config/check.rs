@@ -33,7 +33,9 @@ impl Checker {
 
     /// A name of 1 to `max` bytes, all of which `allowed` accepts; `alphabet` names them in the message.
     pub fn name(&mut self, field: &str, value: &str, max: usize, (alphabet, allowed): Alphabet) {
-        if value.is_empty() || value.len() > max || !value.bytes().all(allowed) {
+        if value.is_empty() {
+            self.note(field, format!("is required: 1 to {max} characters of {alphabet}"));
+        } else if value.len() > max || !value.bytes().all(allowed) {
             self.note(field, format!("{value:?} is not allowed; it takes 1 to {max} characters of {alphabet}"));
         }
     }

@@ -62,7 +62,9 @@ pub(super) fn check(raw: Vec<RawHome>, own_region: &str, env: &impl Fn(&str) -> 
         homes.push(raw.check(&path, env, check));
     }
     // A region that is missing is a mistake of its own already.
-    if !own_region.is_empty() && !homes.iter().any(|home| home.region == own_region) {
+    if homes.is_empty() {
+        check.note("homes", "is required: at least one [[homes]], the own region's");
+    } else if !own_region.is_empty() && !homes.iter().any(|home| home.region == own_region) {
         check.note("homes", format!("no home has region = {own_region:?}; at least one [[homes]] must be of the instance's own region"));
     }
     homes
@@ -111,7 +113,10 @@ fn postgres(text: &str, password_env: &str) -> Result<(), String> {
             return Err(format!("lacks {needed}; {SHAPE}"));
         }
     }
-    Ok(())
+    match text.parse::<tokio_postgres::Config>() {
+        Ok(_) => Ok(()),
+        Err(why) => Err(std::error::Error::source(&why).map_or_else(|| why.to_string(), |cause| format!("is not valid: {cause}"))),
+    }
 }
 
 /// The keywords of a libpq connection text (`keyword = value`, values bare or in single quotes, backslash escapes); `None` if it is none.
