@@ -18,7 +18,7 @@ pub fn init(config: &LogConfig) {
         // An error only says that there is a subscriber already.
         _ = match config.format {
             LogFormat::Json => builder.json().flatten_event(true).with_current_span(true).with_span_list(false).try_init(),
-            LogFormat::Text => builder.try_init(),
+            LogFormat::Text => builder.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).try_init(),
         };
         panic::set_hook(Box::new(log_panic));
     });

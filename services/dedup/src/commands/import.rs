@@ -69,7 +69,11 @@ pub async fn run(args: ImportArgs) -> anyhow::Result<ExitCode> {
     };
     let topic = Topic::parse(&args.topic).context("--topic")?;
     let group = Group::parse(&args.group).context("--group")?;
-    let mut janitor = dedup_janitor::connect(&config, home).await?;
+    let unset = config.janitor.password.is_none();
+    let mut janitor = dedup_janitor::connect(&config, home).await.map_err(|why| {
+        let why = anyhow::Error::from(why);
+        if unset { why.context("DEDUP_JANITOR_PASSWORD is not set") } else { why }
+    })?;
     ensure!(janitor.secret_id() == secret.id(), "the home was made with another secret than DEDUP_SECRET");
     let known = janitor.import_topic(topic.as_str()).await?.with_context(|| format!("there is no topic {topic} in home {}", home.name))?;
     let scope = DigestScope::new(&secret, &topic, known.generation, &group, 0);
