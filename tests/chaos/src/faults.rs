@@ -49,7 +49,7 @@ pub const FAULTS: &[Fault] = &[
     row("old-primary", "F9", true, "a standby is promoted while the old primary lives on, cut off, with instances still connected to it"),
     row("standby-down", "F10", true, "all synchronous standbys are down for a while"),
     row("cancel-sync", "F11", true, "waits for the standbys are cancelled, then the primary dies and a standby is promoted"),
-    row("disk-full", "F12", true, "the file system of Postgres runs full"),
+    row("disk-full", "F12", false, "the file system of Postgres runs full"),
     row("no-connections", "F13", false, "somebody else holds all connections of Postgres"),
     row("lock-wait", "F14", false, "open transactions hold contested keys"),
     row("cut", "F15", true, "the line to the home is cut in both directions"),

@@ -173,6 +173,7 @@ async fn with_servers(plan: &Plan, testbed: Testbed, recorder: Arc<Recorder>, sc
         sleep(Duration::from_millis(rng.random_range(100..500))).await;
     }
     recorder.mark("all is healed");
+    world.healed.store(true, Ordering::Relaxed);
     sleep(RECOVERY).await;
     let from = recorder.now();
     sleep(MEASURED).await;
@@ -233,7 +234,7 @@ async fn with_servers(plan: &Plan, testbed: Testbed, recorder: Arc<Recorder>, sc
 async fn extra_callers(fault: Fault, world: Arc<World>) {
     let mut rng = StdRng::seed_from_u64(world.seed ^ 0xE57A);
     let mut round = 0;
-    while !world.stopped() {
+    while !world.healed.load(Ordering::Relaxed) {
         round += 1;
         match fault.name {
             "hang-up" => {

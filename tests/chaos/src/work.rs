@@ -46,6 +46,8 @@ pub struct World {
     /// Window of a day, and of three seconds.
     pub topics: [String; 2],
     pub stop: AtomicBool,
+    /// The last strike is over, and with it whatever callers did to be one.
+    pub healed: AtomicBool,
     pub seed: u64,
     next: AtomicUsize,
     requests: AtomicU64,
@@ -74,6 +76,7 @@ impl World {
             homes,
             topics,
             stop: AtomicBool::new(false),
+            healed: AtomicBool::new(false),
             seed,
             next: AtomicUsize::new(0),
             requests: AtomicU64::new(0),
