@@ -9,8 +9,9 @@ set -eu
 cd "$(dirname "$0")/.."
 
 venv=target/schemathesis
-if [ ! -x "$venv/bin/schemathesis" ]; then
-    python3 -m venv "$venv"
+# (A folder that was moved has programs that name the old place.)
+if ! "$venv/bin/schemathesis" --version >/dev/null 2>&1; then
+    python3 -m venv --clear "$venv"
     "$venv/bin/pip" install --quiet 'schemathesis==4.*'
 fi
 

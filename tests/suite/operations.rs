@@ -278,6 +278,7 @@ fn the_demo_starts_three_regions_and_leaves_nothing() {
             .arg(&file)
             .stdout(std::process::Stdio::null())
             .stderr(std::process::Stdio::null())
+            .kill_on_drop(true)
             .spawn()
             .unwrap();
         let ready: Value = dedup_testbed::wait_until("the demo is ready", Duration::from_secs(60), || async {

@@ -64,7 +64,7 @@ pub async fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
             Part::Cold(cold) => cold::measure(cold).await?,
             Part::Growth(growth) => growth::measure(growth).await?,
         };
-        report::extras(&extras, args.json.as_deref())?;
+        report::write_extras(&extras, args.json.as_deref())?;
         return Ok(ExitCode::SUCCESS);
     }
     let known: Vec<&str> = rows::ROWS.iter().map(|r| r.name).collect();

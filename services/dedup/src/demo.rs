@@ -77,7 +77,7 @@ async fn with_testbed(args: &DemoArgs, stop: &Stop) -> anyhow::Result<()> {
     };
     say(&format!("Ready after {:.1} s; data and logs are in {}\n", begun.elapsed().as_secs_f64(), testbed.dir().display()));
     let outcome = async {
-        let prometheus = prometheus::start(&mut testbed).await?;
+        let prometheus = prometheus::start(&mut testbed, args.incident).await?;
         show(&testbed, prometheus.as_deref(), args, stop).await
     };
     let outcome = outcome.await;

@@ -42,14 +42,20 @@ impl Prometheus {
         programs::prometheus().is_ok()
     }
 
-    pub(crate) async fn start(regions: &[Region], rules: &[Rules<'_>], dir: &Path, watchdog: &Arc<Watchdog>) -> Result<Self, Error> {
+    pub(crate) async fn start(
+        regions: &[Region],
+        rules: &[Rules<'_>],
+        rules_s: u32,
+        dir: &Path,
+        watchdog: &Arc<Watchdog>,
+    ) -> Result<Self, Error> {
         let dir = dir.join("prometheus");
         std::fs::create_dir(&dir).map_err(Error::io(format!("make the folder {}", dir.display())))?;
         let new = Self { slot: Slot::new("Prometheus", watchdog), program: programs::prometheus()?, port: AtomicU16::new(0), dir };
         for rules in rules {
             new.write(rules.name, rules.text)?;
         }
-        new.write("prometheus.yml", &config(regions, rules))?;
+        new.write("prometheus.yml", &config(regions, rules, rules_s))?;
         let mut tries = 0;
         loop {
             tries += 1;
@@ -109,8 +115,8 @@ impl Prometheus {
 }
 
 /// Scrapes each second: a demo is over in minutes.
-fn config(regions: &[Region], rules: &[Rules<'_>]) -> String {
-    let mut text = String::from("global:\n  scrape_interval: 1s\n  evaluation_interval: 1s\nrule_files:\n");
+fn config(regions: &[Region], rules: &[Rules<'_>], rules_s: u32) -> String {
+    let mut text = format!("global:\n  scrape_interval: 1s\n  evaluation_interval: {rules_s}s\nrule_files:\n");
     let mut line = |args: std::fmt::Arguments<'_>| text.write_fmt(args).expect("a string takes all that is written");
     for rules in rules {
         line(format_args!("  - {}\n", rules.name));

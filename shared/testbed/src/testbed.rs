@@ -79,12 +79,12 @@ impl Testbed {
         Ok(new)
     }
 
-    /// Starts a Prometheus that scrapes every instance each second; it ends with the testbed.
+    /// Starts a Prometheus that scrapes every instance each second and goes through its rules every `rules_s` seconds; it ends with the testbed.
     ///
     /// # Errors
     /// If it is not installed, or does not take the rules.
-    pub async fn start_prometheus(&mut self, rules: &[Rules<'_>]) -> Result<&Prometheus, Error> {
-        let started = Prometheus::start(&self.regions, rules, self.watchdog.dir(), &self.watchdog).await?;
+    pub async fn start_prometheus(&mut self, rules: &[Rules<'_>], rules_s: u32) -> Result<&Prometheus, Error> {
+        let started = Prometheus::start(&self.regions, rules, rules_s, self.watchdog.dir(), &self.watchdog).await?;
         Ok(self.prometheus.insert(started))
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use dedup_checker::{Answer, Call, Histories, Kind, Limits, Out, Verdict, check};
+use dedup_checker::{Answer, Call, Histories, Kind, Limits, Line, Out, Verdict, check};
 use dedup_testbed::{Options, Proxy, Testbed};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -196,6 +196,8 @@ async fn with_servers(plan: &Plan, testbed: Testbed, recorder: Arc<Recorder>, sc
     testbed.stop().await.ok();
 
     let lines = recorder.take();
+    let mut odd = recorder.odds();
+    odd.extend(needless(fault, &lines));
     let path = plan.keep.clone().map(|dir| dir.join(format!("{}-{}.jsonl", fault.name, plan.seed)));
     if let Some(path) = &path {
         write(path, &lines)?;
@@ -216,7 +218,7 @@ async fn with_servers(plan: &Plan, testbed: Testbed, recorder: Arc<Recorder>, sc
         stubborn: world.stubborn.load(Ordering::Relaxed),
         idle_in_transaction: idle,
         evidence,
-        odd: recorder.odds(),
+        odd,
         read_error: read.err().map(|e| format!("{e:#}")),
         outcome,
         missing: Vec::new(),
@@ -228,6 +230,19 @@ async fn with_servers(plan: &Plan, testbed: Testbed, recorder: Arc<Recorder>, sc
         report.history = Some(failed_at);
     }
     Ok(report)
+}
+
+/// Where open transactions are all that is wrong, only keys that are held may be refused, and nobody because of another's key.
+fn needless(fault: Fault, lines: &[Line]) -> Option<String> {
+    if !matches!(fault.name, "caller-tx" | "lock-wait") {
+        return None;
+    }
+    let of_the_home =
+        |line: &&Line| matches!(line, Line::Return(back) if matches!(&back.out, Out::No(code) if code == "store-unavailable"));
+    let answers = lines.iter().filter(|line| matches!(line, Line::Return(_))).count();
+    let refused = lines.iter().filter(of_the_home).count();
+    // (Deadlocks that three repetitions did not settle are such answers, too.)
+    (refused * 100 > answers).then(|| format!("{refused} of {answers} calls were told store-unavailable by a home that was well"))
 }
 
 /// Callers beside the workers, where they are the fault.

@@ -89,9 +89,9 @@ pub const SABOTAGES: &[Sabotage] = &[
     },
     Sabotage {
         name: "own-claim-unknown",
-        what: "the request id is not looked at",
+        what: "the request id that was granted is not kept",
         fault: "ack-eater",
-        edits: &[("judge_v1", "WHEN rec_request = request AND claim THEN", "WHEN false THEN")],
+        edits: &[("grant_fresh", "i.request, p_current", "i.request # 1, p_current")],
     },
     Sabotage { name: "application-clock", what: "each instance judges by a clock of its own", fault: "none", edits: &[] },
     Sabotage { name: "unknown-is-no", what: "an unknown outcome is called a failure", fault: "ack-eater", edits: &[] },

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::cpu;
 use super::load::{self, Keys, Load};
-use super::report::{Extra, median};
+use super::report::{Extra, median, say_extra};
 use crate::output::say;
 
 /// What `dedup bench cold` takes.
@@ -51,8 +51,20 @@ pub async fn measure(args: &ColdArgs) -> anyhow::Result<Vec<Extra>> {
     outcome
 }
 
+/// Figures, each said as soon as it is known: what comes after may take minutes, or fail.
+#[derive(Default)]
+struct Said(Vec<Extra>);
+
+impl Said {
+    fn push(&mut self, extra: Extra) {
+        say_extra(&extra);
+        self.0.push(extra);
+    }
+}
+
 async fn with(testbed: &Testbed, args: &ColdArgs) -> anyhow::Result<Vec<Extra>> {
-    let mut extras = vec![look_up_16(args.keys)];
+    let mut extras = Said::default();
+    extras.push(look_up_16(args.keys));
     let postgres = &testbed.region("eu").postgres;
     let owner = postgres.connect("postgres").await;
     extras.push(fill(&owner, args.keys).await?);
@@ -99,9 +111,9 @@ async fn with(testbed: &Testbed, args: &ColdArgs) -> anyhow::Result<Vec<Extra>> 
         note: format!("at {} % false positives", FPR * 100.0),
     });
     extras.push(false_positives(&owner, args.keys).await?);
-    extras.extend(exact(&owner, args).await?);
-    extras.extend(beside_the_janitor(testbed, &owner, args.keys).await?);
-    Ok(extras)
+    exact(&owner, args).await?.into_iter().for_each(|e| extras.push(e));
+    beside_the_janitor(testbed, &owner, args.keys).await?.into_iter().for_each(|e| extras.push(e));
+    Ok(extras.0)
 }
 
 fn rate(name: &'static str, keys: u64, took: Duration, note: &str) -> Extra {
@@ -120,7 +132,8 @@ async fn beside_the_janitor(testbed: &Testbed, owner: &Client, keys: u64) -> any
     let region = testbed.region("eu");
     let port = region.instances[0].port();
     let client = dedup_client::Client::new(&region.instances[0].url())?.with_timeout(Duration::from_secs(30));
-    client.put_topic("bench", &dedup_client::TopicPolicy::default()).await.context("the topic could not be made")?;
+    let policy = dedup_client::TopicPolicy { window_ms: Some(dedup_client::Window::Ms(86_400_000)), ..Default::default() };
+    client.put_topic("bench", &policy).await.context("the topic could not be made")?;
     let janitor = region.postgres.connect("dedup_jan").await;
     let (mut rates, mut p99s) = (Vec::new(), Vec::new());
     for round in 0..3 {

@@ -11,7 +11,7 @@ use dedup_testbed::{Options, Testbed};
 
 use super::cold::{fill_rows, until};
 use super::load::{self, Keys, Load};
-use super::report::{Extra, median};
+use super::report::{Extra, median, say_extra};
 use crate::output::say;
 
 /// What `dedup bench growth` takes.
@@ -41,7 +41,7 @@ pub async fn measure(args: &GrowthArgs) -> anyhow::Result<Vec<Extra>> {
     options.regions = vec!["eu".into(), "us".into()];
     options.redis = false;
     options.janitor = true;
-    options.extra_tables = "[janitor]\npause_ms = 50\nlayout_pause_ms = 20\nsegment_rows = 1000000000\n[log]\nlevel = \"warn\"\n".into();
+    options.extra_tables = "[janitor]\npause_ms = 50\nlayout_pause_ms = 20\nsegment_rows = 1000000000\n".into();
     options.postgres_settings =
         [("max_wal_size", "4GB"), ("wal_compression", "on")].map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
     let testbed = Testbed::start(options).await.context("the benchmark's servers did not start")?;
@@ -82,7 +82,7 @@ async fn with(testbed: &Testbed, args: &GrowthArgs) -> anyhow::Result<Vec<Extra>
         many.push(load::run(large.instances[0].port(), TOPIC, "us", FIRSTS, args.seconds, rand::random()).await?.keys_per_s);
     }
     let (few, many) = (median(&mut few), median(&mut many));
-    Ok(vec![Extra {
+    let extra = Extra {
         name: "growth_ratio",
         value: many / few,
         unit: "",
@@ -90,7 +90,9 @@ async fn with(testbed: &Testbed, args: &GrowthArgs) -> anyhow::Result<Vec<Extra>
             "first claims: {many:.0} keys/s beside {} warm rows in {SEGMENTS} segments with filters, {few:.0} keys/s beside {}; medians of {} × {} s in turn",
             args.rows, args.few, args.rounds, args.seconds
         ),
-    }])
+    };
+    say_extra(&extra);
+    Ok(vec![extra])
 }
 
 /// Until the instance has the filters of every sealed segment of the home.

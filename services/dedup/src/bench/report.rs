@@ -66,9 +66,8 @@ pub fn say_extra(extra: &Extra) {
     say(format!("{}: {:.2} {} ({})", extra.name, extra.value, extra.unit, extra.note));
 }
 
-/// Prints what was measured and puts it into a file.
-pub fn extras(extras: &[Extra], file: Option<&Path>) -> anyhow::Result<()> {
-    extras.iter().for_each(say_extra);
+/// Puts figures into a file.
+pub fn write_extras(extras: &[Extra], file: Option<&Path>) -> anyhow::Result<()> {
     if let Some(file) = file {
         let rows: Vec<serde_json::Value> =
             extras.iter().map(|e| json!({"name": e.name, "value": e.value, "unit": e.unit, "note": e.note})).collect();

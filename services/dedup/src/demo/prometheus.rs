@@ -13,14 +13,15 @@ const RULES: [(&str, &str); 2] = [
     ("dedup.alerts.yml", include_str!("../../../../infra/prometheus/dedup.alerts.yml")),
 ];
 
-/// Starts it if it is installed; its URL.
-pub(super) async fn start(testbed: &mut Testbed) -> anyhow::Result<Option<String>> {
+/// Starts it if it is installed; its URL. With an incident to be seen in time the rules are gone through each second, which takes it half a
+/// core after some minutes.
+pub(super) async fn start(testbed: &mut Testbed, incident: bool) -> anyhow::Result<Option<String>> {
     if !Prometheus::is_installed() {
         return Ok(None);
     }
     let texts = RULES.map(|(name, text)| (name, hasten(text, FASTER)));
     let rules: Vec<Rules<'_>> = texts.iter().map(|(name, text)| Rules { name, text }).collect();
-    let prometheus = testbed.start_prometheus(&rules).await.context("cannot start Prometheus")?;
+    let prometheus = testbed.start_prometheus(&rules, if incident { 1 } else { 10 }).await.context("cannot start Prometheus")?;
     Ok(Some(prometheus.url()))
 }
 

@@ -1,7 +1,7 @@
 //! What is not about keys: health, metrics, documents, regions.
 
 use actix_web::http::header::ContentType;
-use actix_web::web::{Data, Path};
+use actix_web::web::{self, Data, Path};
 use actix_web::{HttpRequest, HttpResponse};
 use dedup_runtime::config::Role;
 use serde_json::{Value, json};
@@ -80,11 +80,15 @@ pub async fn metrics(request: HttpRequest, service: Data<Service>) -> Result<Htt
     if !service.metrics_open {
         service.callers.identify(&request)?.needs(Role::Operate)?;
     }
-    for topic in service.ladder.topics().names() {
-        service.decisions.know(&topic);
-    }
-    let text = service.metrics.render().map_err(|error| {
-        tracing::error!(error = %error, "metrics could not be written");
+    // Thousands of series take a tenth of a second, for which this worker's questions shall not wait.
+    let rendered = web::block(move || {
+        for topic in service.ladder.topics().names() {
+            service.decisions.know(&topic);
+        }
+        service.metrics.render().map_err(|error| error.to_string())
+    });
+    let text = rendered.await.map_err(|error| error.to_string()).flatten().map_err(|error| {
+        tracing::error!(error, "metrics could not be written");
         Problem::new(Code::Internal, "metrics could not be written")
     })?;
     Ok(HttpResponse::Ok().content_type(dedup_runtime::metrics::CONTENT_TYPE).body(text))
