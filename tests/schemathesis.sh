@@ -36,5 +36,5 @@ http*)
     ;;
 esac
 
-"$venv/bin/schemathesis" run "$url/openapi.json" --url "$url" --max-examples 150 --workers 2 --continue-on-failure \
+"$venv/bin/schemathesis" --config-file tests/schemathesis.toml run "$url/openapi.json" --url "$url" --max-examples 150 --workers 2 --continue-on-failure \
     --checks not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,allow_header_conformance "$@"

@@ -45,9 +45,9 @@ struct Document;
 /// The document as JSON.
 pub fn openapi_json() -> String {
     let mut document = serde_json::to_value(Document::openapi()).unwrap_or_default();
+    add_headers(&mut document);
     add_problems(&mut document);
     add_security(&mut document);
-    add_headers(&mut document);
     serde_json::to_string_pretty(&document).unwrap_or_else(|_| "{}".into())
 }
 
@@ -71,6 +71,7 @@ fn add_problems(document: &mut Value) {
         },
     });
     for responses in operations(document).filter_map(|operation| operation["responses"].as_object_mut()) {
+        responses.entry("4XX").or_insert_with(|| json!({ "description": "a caller's mistake (problem+json)" }));
         for (status, response) in responses {
             if (status.starts_with('4') || status.starts_with('5')) && response.get("content").is_none() {
                 response["content"] = json!({ "application/problem+json": { "schema": { "$ref": "#/components/schemas/Problem" } } });
@@ -98,6 +99,9 @@ fn add_headers(document: &mut Value) {
             || path.starts_with("/v1/claims")
             || ["/v1/segments", "/v1/audit"].contains(&path.as_str());
         for operation in methods.as_object_mut().into_iter().flat_map(|methods| methods.values_mut()).filter(|_| asks_homes) {
+            if let Some(responses) = operation["responses"].as_object_mut() {
+                responses.entry("503").or_insert_with(|| json!({ "description": "cannot decide, or not in time (problem+json)" }));
+            }
             match operation["parameters"].as_array_mut() {
                 Some(parameters) => parameters.extend(headers.clone()),
                 None => operation["parameters"] = headers.clone().into(),

@@ -242,7 +242,7 @@ fn needless(fault: Fault, lines: &[Line]) -> Option<String> {
     let answers = lines.iter().filter(|line| matches!(line, Line::Return(_))).count();
     let refused = lines.iter().filter(of_the_home).count();
     // (Deadlocks that three repetitions did not settle are such answers, too.)
-    (refused * 100 > answers).then(|| format!("{refused} of {answers} calls were told store-unavailable by a home that was well"))
+    (refused * 500 > answers).then(|| format!("{refused} of {answers} calls were told store-unavailable by a home that was well"))
 }
 
 /// Callers beside the workers, where they are the fault.
