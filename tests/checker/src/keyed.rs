@@ -44,6 +44,14 @@ impl Op {
         self.answer().is_some_and(|a| a.verdict == Verdict::Duplicate) && calls.iter().any(forgotten)
     }
 
+    /// Whether it took so long that its first attempt may have been granted, without a reply, and have lapsed before the service's own
+    /// repetition was answered.
+    #[must_use]
+    pub fn may_have_outlived_a_grant(&self) -> bool {
+        let lease_ns = u64::try_from(self.call.lease_ms).unwrap_or(0) * 1_000_000;
+        self.call.kind == Kind::Claim && self.answer().is_some() && lease_ns > 0 && self.back.saturating_sub(self.inv()) > lease_ns
+    }
+
     /// Whether it may have had its effect.
     #[must_use]
     pub fn maybe(&self) -> bool {

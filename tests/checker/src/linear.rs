@@ -190,7 +190,8 @@ impl<'a> Key<'a> {
         for (fence, tellers) in nameless {
             let Some(first) = tellers.iter().copied().min_by_key(|op| op.ret) else { continue };
             // The final reading tells of claims whose caller never learnt, too.
-            let may_own = self.unknowns.iter().filter(|op| op.inv() < first.ret).count();
+            let outlived = self.ops.iter().filter(|op| op.may_have_outlived_a_grant() && op.inv() < first.ret);
+            let may_own = self.unknowns.iter().filter(|op| op.inv() < first.ret).count() + outlived.count();
             owners += 1;
             if may_own < owners {
                 self.fail(

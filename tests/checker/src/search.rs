@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use crate::history::{Answer, Kind, Verdict};
+use crate::history::{Answer, Kind, Out, Verdict};
 use crate::keyed::Op;
 
 /// How a search ended.
@@ -58,8 +58,10 @@ pub fn key_order(ops: &[Op], budget: Duration) -> Found {
         u16::try_from(at).unwrap_or(u16::MAX)
     };
     let (mut requests, mut results) = (vec![String::new()], vec![String::new()]);
+    let first_attempt = |op: &Op| Op { ret: u64::MAX, out: Out::Unknown("a first attempt".into()), ..op.clone() };
+    let lapsed: Vec<Op> = ops.iter().filter(|op| op.may_have_outlived_a_grant()).map(first_attempt).collect();
     let mut steps = Vec::new();
-    for op in ops.iter().filter(|op| op.maybe() && tells(op)) {
+    for op in ops.iter().filter(|op| op.maybe() && tells(op)).chain(&lapsed) {
         let request = if op.call.request.is_empty() { 0 } else { number(&op.call.request, &mut requests) };
         let answer = op.answer();
         let said = if op.call.kind == Kind::Complete { op.call.result.as_str() } else { answer.map_or("", |a| &a.result) };
@@ -129,7 +131,7 @@ fn is_over(state: State, now: Option<i64>) -> bool {
     match state {
         State::Absent | State::Released { .. } => true,
         // Home time of a call that nobody heard of is not known; neither is the lease of a grant nobody heard of.
-        State::Held { lease_end, fence, .. } => now.is_none() || past(lease_end) || (lease_end.is_none() && fence.is_none()),
+        State::Held { lease_end, .. } => now.is_none() || lease_end.is_none() || past(lease_end),
         State::Done { expires, fence, .. } => now.is_none() && expires.is_some() || past(expires) || (expires.is_none() && fence.is_none()),
     }
 }

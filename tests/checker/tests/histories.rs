@@ -274,6 +274,14 @@ const GOOD: &[(&str, &str)] = &[
         "a duplicate from a cache while the forget is under way, after the home had given the key anew",
         "{d}\nforget - 40 90 forgotten\nclaim r2 50 60 first fence=f2 seen=60 lease=1060 exp=90060\nclaim r3 70 80 dup fence=f1 res=a",
     ),
+    (
+        "an unknown claim whose window is over",
+        "claim r1 0 5 unknown\nclaim r2 1 10 busy fence=f1 seen=1 exp=3001\nclaim r1 9000 9010 first fence=f2 seen=9000 lease=10000 exp=12000",
+    ),
+    (
+        "a claim that was granted without a reply, lapsed, and was told of its successor",
+        "claim r1 0 2000000000 busy fence=f2 seen=1100\nclaim r2 5 2000000000 first fence=f2 seen=1100 lease=2100 exp=91100\nclaim r3 10 20 busy fence=f1 seen=1 exp=90001",
+    ),
     ("a batch with a repeated key", "check r1 0 10 first fence=f1 seen=0 exp=90000 batch=1.2\ncheck r2 0 10 dup fence=f1 batch=1.5 of=2"),
     ("another payload is a mismatch", "check r1 0 10 first fence=f1 seen=0 exp=90000 fp=a\ncheck r2 20 30 mismatch fp=b"),
     ("completed before with another result", "{d}\ncomplete f1 40 50 already res=b"),

@@ -59,6 +59,8 @@ impl<W: Work> Item<W> {
     }
 
     fn answer(self, home: &Home, answer: Result<W::Answer, Refusal>) {
+        // "Nothing was changed" cannot be said where an earlier attempt may have been what changed it: a release, and the key claimed since.
+        let answer = answer.and_then(|answer| if self.maybe && W::is_void(&answer) { Err(Refusal::unknown()) } else { Ok(answer) });
         let answer = answer.map_err(|refusal| if self.maybe { Refusal::unknown() } else { refusal });
         if let Ok(answer) = &answer {
             W::count(answer, &home.metrics);

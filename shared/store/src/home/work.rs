@@ -42,6 +42,8 @@ pub trait Work: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Called<Vec<Reply<Self::Answer>>>, CallError>> + Send;
     /// The answer to a question that waited behind an equal one: its own, from the facts, or `None` if it must ask itself.
     fn follow(leader: &Self::Answer, ask: &Self::Ask) -> Option<Self::Answer>;
+    /// Whether it says that the call changed nothing.
+    fn is_void(answer: &Self::Answer) -> bool;
     /// Whether the next look may well find the same: somebody is at work on the key.
     fn is_open(answer: &Self::Answer) -> bool;
     fn count(answer: &Self::Answer, metrics: &StoreMetrics);
@@ -103,6 +105,10 @@ impl Work for Decide {
         )?;
         answer.owner.clone_from(&leader.owner);
         Some(answer)
+    }
+
+    fn is_void(_: &Answer) -> bool {
+        false
     }
 
     fn is_open(answer: &Answer) -> bool {
@@ -187,6 +193,10 @@ impl Work for End {
 
     fn follow(_: &FinishAnswer, _: &Finish) -> Option<FinishAnswer> {
         None
+    }
+
+    fn is_void(answer: &FinishAnswer) -> bool {
+        matches!(answer, FinishAnswer::LeaseLost { .. })
     }
 
     fn is_open(_: &FinishAnswer) -> bool {
