@@ -12,6 +12,7 @@ use crate::harness::{options, run};
 /// Case M1: the home commits, its reply is lost. The caller gets its grant (the service asks again by itself), or is told that it is not
 /// known; the same request id then gets that very grant on any instance; another one meets a claim that is really there.
 /// Seen to fail with a build whose retry draws a new request hash (the service takes its own claim for somebody else's).
+/// And with a service that called a lost lease one although its own first attempt had released the key.
 #[test]
 fn case_m1_a_lost_reply_is_settled_by_the_same_request() {
     run(async {
@@ -105,6 +106,28 @@ fn case_m1_a_lost_reply_is_settled_by_the_same_request() {
         let body = json!({"claim_token": third.text("claim_token")});
         assert_eq!(post(&a, "/v1/claims/release", body.clone()).await.body["replayed"], json!(false));
         assert_eq!(post(&b, "/v1/claims/release", body).await.body["replayed"], json!(true));
+
+        // A release that worked, and the key claimed since: the service's own repetition finds the lease lost, and cannot say that nothing
+        // was changed. The caller's repetition is told so.
+        let fourth = claim(&a, &t, json!({"key": "eu:4", "lease_ms": 60_000})).await.is("first");
+        let body = json!({"claim_token": fourth.text("claim_token")});
+        proxy.set_mode(Mode::LoseReplies);
+        let asked = tokio::spawn({
+            let (a, body) = (a.clone(), body.clone());
+            async move { post(&a, "/v1/claims/release", body).await }
+        });
+        wait_until("the release", Duration::from_secs(5), || async {
+            let sql = "SELECT meta & 7 FROM dedup.claims WHERE digest = dedup.digest_v1($1, 0, 'default', 0, 'eu:4')";
+            let state: i32 = owner.query_one(sql, &[&t]).await.unwrap().get(0);
+            if state == 4 { Ok(()) } else { Err(format!("state {state}")) }
+        })
+        .await;
+        let taken: String = owner.query_one("SELECT verdict FROM dedup.claim($1, 'eu:4')", &[&t]).await.unwrap().get(0);
+        assert_eq!(taken, "first");
+        proxy.set_mode(Mode::Pass);
+        proxy.cut();
+        asked.await.unwrap().fails(503, "claim-outcome-unknown");
+        post(&a, "/v1/claims/release", body).await.fails(409, "lease-lost");
         testbed.stop().await.unwrap();
     });
 }
