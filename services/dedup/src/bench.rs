@@ -12,6 +12,7 @@ mod load;
 mod peers;
 mod report;
 mod rows;
+mod warm;
 mod world;
 
 use std::path::PathBuf;

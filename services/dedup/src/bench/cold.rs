@@ -10,8 +10,9 @@ use tokio_postgres::Client;
 use uuid::Uuid;
 
 use super::cpu;
-use super::load::{self, Keys, Load};
+use super::load;
 use super::report::{Extra, median, say_extra};
+use super::warm::{FIRSTS, SQL_DIGEST, TOPIC, fill_rows, make_topic, rotate, until};
 use crate::output::say;
 
 /// What `dedup bench cold` takes.
@@ -26,17 +27,12 @@ pub struct ColdArgs {
 }
 
 const FPR: f64 = 0.01;
-/// Rows inserted by one statement.
-const INSERT: u64 = 250_000;
-const PATIENCE: Duration = Duration::from_secs(900);
 
 /// A digest as HMAC makes them: uniform, and another one for each number. The home computes the same from the number.
 fn digest(n: u64) -> Digest {
     let sum = Sha256::digest(n.to_be_bytes());
     Digest(Uuid::from_slice(&sum[..16]).expect("16 bytes"))
 }
-
-const SQL_DIGEST: &str = "encode(substring(sha256(int8send(n)) FOR 16), 'hex')::uuid";
 
 /// Measures; what it starts is gone afterwards.
 pub async fn measure(args: &ColdArgs) -> anyhow::Result<Vec<Extra>> {
@@ -127,23 +123,18 @@ fn rate(name: &'static str, keys: u64, took: Duration, note: &str) -> Extra {
 
 /// First claims while the janitor does nothing, and while it seals, filters and archives another segment.
 async fn beside_the_janitor(testbed: &Testbed, owner: &Client, keys: u64) -> anyhow::Result<Vec<Extra>> {
-    const FIRSTS: Load = Load { keys: Keys::New, batch: 256, connections: 16 };
     const SECONDS: u64 = 5;
     let region = testbed.region("eu");
     let port = region.instances[0].port();
-    let client = dedup_client::Client::new(&region.instances[0].url())?.with_timeout(Duration::from_secs(30));
-    let policy = dedup_client::TopicPolicy { window_ms: Some(dedup_client::Window::Ms(86_400_000)), ..Default::default() };
-    client.put_topic("bench", &policy).await.context("the topic could not be made")?;
+    make_topic(&region.instances[0].url()).await?;
     let janitor = region.postgres.connect("dedup_jan").await;
     let (mut rates, mut p99s) = (Vec::new(), Vec::new());
     for round in 0..3 {
         let segment: i32 = owner.query_one("SELECT current_segment FROM dedup.layout", &[]).await?.get(0);
         fill_rows(owner, segment, (2 + round) * keys, keys / 2).await?;
-        let idle = load::run(port, "bench", "eu", FIRSTS, SECONDS, rand::random()).await?;
-        until(owner, "SELECT count(*) > 1 FROM dedup.segments WHERE state IN ('prepared', 'open')").await?;
-        let rotated: String = janitor.query_one("SELECT dedup.rotate_v1()", &[]).await?.get(0);
-        ensure!(rotated == "rotated", "the segment was not rotated: {rotated}");
-        let busy = load::run(port, "bench", "eu", FIRSTS, SECONDS, rand::random()).await?;
+        let idle = load::run(port, TOPIC, "eu", FIRSTS, SECONDS, rand::random()).await?;
+        rotate(owner, &janitor).await?;
+        let busy = load::run(port, TOPIC, "eu", FIRSTS, SECONDS, rand::random()).await?;
         let archived =
             format!("SELECT NOT EXISTS (SELECT 1 FROM dedup.segments WHERE segment_id = {segment} AND state IN ('sealed', 'frozen'))");
         ensure!(
@@ -207,19 +198,6 @@ fn look_up_16(keys: u64) -> Extra {
     }
 }
 
-/// Rows as checks leave them, of the numbers from `first` on, in the segment.
-pub async fn fill_rows(owner: &Client, segment: i32, first: u64, rows: u64) -> anyhow::Result<()> {
-    for from in (first..first + rows).step_by(INSERT as usize) {
-        let to = (from + INSERT).min(first + rows) - 1;
-        let sql = format!(
-            "INSERT INTO dedup.claims SELECT {SQL_DIGEST}, dedup.fence_base() | n, 1, {segment}, 0, dedup.t_in(s.origin_ms, s.now), dedup.t_in(s.origin_ms, s.now + 25920000000), \
-             dedup.t_in(s.origin_ms, s.now), 275 FROM generate_series({from}::bigint, {to}) n, (SELECT origin_ms, dedup.now_ms() AS now FROM dedup.segments WHERE segment_id = {segment}) s"
-        );
-        owner.batch_execute(&sql).await?;
-    }
-    Ok(())
-}
-
 /// Fills the first segment and says what a row takes.
 async fn fill(owner: &Client, keys: u64) -> anyhow::Result<Extra> {
     let began = Instant::now();
@@ -233,16 +211,6 @@ async fn fill(owner: &Client, keys: u64) -> anyhow::Result<Extra> {
         unit: "B",
         note: format!("{keys} checks with their index, inserted in random order"),
     })
-}
-
-/// Until the query says so.
-pub async fn until(owner: &Client, sql: &str) -> anyhow::Result<()> {
-    let began = Instant::now();
-    while !owner.query_one(sql, &[]).await?.get::<_, bool>(0) {
-        ensure!(began.elapsed() < PATIENCE, "it takes too long: {sql}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    Ok(())
 }
 
 /// The archive's own filter, as an instance loads it.

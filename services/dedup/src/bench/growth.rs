@@ -6,12 +6,12 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use dedup_client::{Client, TopicPolicy, Window};
+use dedup_client::Client;
 use dedup_testbed::{Options, Testbed};
 
-use super::cold::{fill_rows, until};
-use super::load::{self, Keys, Load};
+use super::load;
 use super::report::{Extra, median, say_extra};
+use super::warm::{FIRSTS, TOPIC, fill_rows, make_topic, rotate, until};
 use crate::output::say;
 
 /// What `dedup bench growth` takes.
@@ -32,8 +32,6 @@ pub struct GrowthArgs {
 }
 
 const SEGMENTS: u64 = 5;
-const FIRSTS: Load = Load { keys: Keys::New, batch: 256, connections: 16 };
-const TOPIC: &str = "bench";
 
 /// Measures; what it starts is gone afterwards.
 pub async fn measure(args: &GrowthArgs) -> anyhow::Result<Vec<Extra>> {
@@ -53,9 +51,7 @@ pub async fn measure(args: &GrowthArgs) -> anyhow::Result<Vec<Extra>> {
 async fn with(testbed: &Testbed, args: &GrowthArgs) -> anyhow::Result<Vec<Extra>> {
     let small = testbed.region("eu");
     let large = testbed.region("us");
-    let client = Client::new(&small.instances[0].url())?.with_timeout(Duration::from_secs(30));
-    let policy = TopicPolicy { window_ms: Some(Window::Ms(86_400_000)), ..TopicPolicy::default() };
-    client.put_topic(TOPIC, &policy).await.context("the topic could not be made")?;
+    make_topic(&small.instances[0].url()).await?;
     fill_rows(&small.postgres.connect("postgres").await, 1, 0, args.few).await?;
     let owner = large.postgres.connect("postgres").await;
     let janitor = large.postgres.connect("dedup_jan").await;
@@ -64,9 +60,7 @@ async fn with(testbed: &Testbed, args: &GrowthArgs) -> anyhow::Result<Vec<Extra>
         let segment: i32 = owner.query_one("SELECT current_segment FROM dedup.layout", &[]).await?.get(0);
         let began = Instant::now();
         fill_rows(&owner, segment, n * each, each).await?;
-        until(&owner, "SELECT count(*) > 1 FROM dedup.segments WHERE state IN ('prepared', 'open')").await?;
-        let rotated: String = janitor.query_one("SELECT dedup.rotate_v1()", &[]).await?.get(0);
-        ensure!(rotated == "rotated", "the segment was not rotated: {rotated}");
+        rotate(&owner, &janitor).await?;
         until(&owner, &format!("SELECT filter_id IS NOT NULL FROM dedup.segments WHERE segment_id = {segment}")).await?;
         say(format!("segment {segment}: {each} rows and their filter in {:.0} s", began.elapsed().as_secs_f64()));
     }
