@@ -19,7 +19,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { key: Duration::from_secs(1), all: Duration::from_secs(60) }
+        Self { key: Duration::from_secs(5), all: Duration::from_secs(60) }
     }
 }
 

@@ -118,7 +118,8 @@ pub fn key_violations(ops: &[Op]) -> Vec<Violation> {
 pub fn cut_short(ops: &[Op]) -> Vec<Violation> {
     /// What a clock may be slewed by within a lease.
     const TOLERANCE_NS: u64 = 50_000_000;
-    let mut key = Key { ops, grants: BTreeMap::new(), forgets: Vec::new(), unknowns: Vec::new(), found: Vec::new() };
+    let unknowns = ops.iter().filter(|op| is_question(op) && op.unknown()).collect();
+    let mut key = Key { ops, grants: BTreeMap::new(), forgets: Vec::new(), unknowns, found: Vec::new() };
     key.gather();
     let mut wrong = Vec::new();
     let forgotten = ops.iter().any(|op| op.call.kind == Kind::Forget && op.maybe());

@@ -106,10 +106,14 @@ impl Search<'_> {
         // Only what was sent before every undone call's end may come next.
         let open = |i: usize| done & (1 << i) == 0;
         let horizon = (0..self.steps.len()).filter(|i| open(*i)).map(|i| self.steps[i].op.ret).min().unwrap_or(u64::MAX);
-        for i in 0..self.steps.len() {
-            if !open(i) || self.steps[i].op.inv() > horizon {
-                continue;
-            }
+        let may_come = |i: &usize| open(*i) && self.steps[*i].op.inv() <= horizon;
+        // A refusal changes nothing wherever it stands: one that fits here need not be tried later.
+        if let Some(i) =
+            (0..self.steps.len()).filter(may_come).find(|i| refuses(&self.steps[*i]) && after(&self.steps[*i], state) == [state])
+        {
+            return self.from(done | 1 << i, state);
+        }
+        for i in (0..self.steps.len()).filter(may_come) {
             for next in after(&self.steps[i], state) {
                 match self.from(done | 1 << i, next) {
                     Found::None => {}
@@ -119,6 +123,17 @@ impl Search<'_> {
         }
         Found::None
     }
+}
+
+/// Whether an answer tells that the record was left as it is.
+fn refuses(step: &Step<'_>) -> bool {
+    step.answer.is_some_and(|a| {
+        step.op.call.kind == Kind::Read
+            || matches!(
+                a.verdict,
+                Verdict::Duplicate | Verdict::InProgress | Verdict::Mismatch | Verdict::LeaseLost | Verdict::AlreadyCompleted
+            )
+    })
 }
 
 fn same(a: Option<u16>, b: Option<u16>) -> bool {

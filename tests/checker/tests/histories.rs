@@ -343,6 +343,12 @@ fn a_lease_that_only_a_wrong_clock_ended_is_caught() {
         all.steady = steady;
         assert_eq!(check(&all, Limits::default()).bad_keys, broken, "steady: {steady}");
     }
+    // The attempt that was granted is the one whose outcome its caller did not learn, long before it was told `first` again.
+    let told_late = "claim r1 0 900000000 unknown\nclaim r1 900000001 910000000 again fence=f1 seen=0 lease=1000 exp=90000
+        claim r2 1100000000 1200000000 first fence=f2 seen=1100 lease=2100 exp=91100\nread x 1300000000 1400000000 busy fence=f2";
+    let mut all = judge(told_late);
+    all.steady = true;
+    assert_eq!(check(&all, Limits::default()).bad_keys, 0);
 }
 
 /// A search without time, a history that was cut off and one whose keys were not read at the end prove nothing.
