@@ -65,6 +65,8 @@ def panel(kind, title, description, queries, unit, w=8, h=8, steps=None, **extra
         defaults["custom"] = {"fillOpacity": 10, "lineWidth": 1, "showPoints": "never", "spanNulls": False,
                               "thresholdsStyle": {"mode": "line" if steps else "off"}}
         if extra.pop("stack", False):
+            # Without it the axis may begin above zero, and the lowest of a stack looks smaller than it is.
+            defaults |= {"min": 0}
             defaults["custom"] |= {"stacking": {"mode": "normal", "group": "A"}, "fillOpacity": 40}
         if extra.pop("share", False):
             defaults["custom"] |= {"stacking": {"mode": "percent", "group": "A"}, "fillOpacity": 40}

@@ -3,6 +3,8 @@
 mod damage;
 mod faults;
 mod import;
+mod jobs;
+mod kept_results;
 mod life;
 mod month;
 mod rotations;

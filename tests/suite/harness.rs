@@ -70,7 +70,11 @@ impl Clocked {
 
     /// Moves home time forward at once, as the owner of the home's one clock function.
     pub async fn forward(&mut self, by: Duration) {
-        self.offset_ms += i64::try_from(by.as_millis()).unwrap();
+        self.shift(i64::try_from(by.as_millis()).unwrap()).await;
+    }
+
+    async fn shift(&mut self, by_ms: i64) {
+        self.offset_ms += by_ms;
         let owner = self.testbed.region("eu").postgres.connect("dedup_owner").await;
         let sql = format!(
             "CREATE OR REPLACE FUNCTION dedup.now() RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE \
@@ -84,6 +88,16 @@ impl Clocked {
     /// second more, since the instance only learns of the jump then.
     pub async fn forward_and_tell(&mut self, by: Duration, topic: &str) {
         self.forward(by).await;
+        self.tell(topic).await;
+    }
+
+    /// Moves it back, and each instance knows at once.
+    pub async fn back_and_tell(&mut self, by: Duration, topic: &str) {
+        self.shift(-i64::try_from(by.as_millis()).unwrap()).await;
+        self.tell(topic).await;
+    }
+
+    async fn tell(&self, topic: &str) {
         for n in 0..2 {
             let unheard = format!("eu:tick-{:016x}", rand::random::<u64>());
             check(&self.url(n), topic, json!({"key": unheard})).await.is("first");

@@ -14,6 +14,7 @@ mod crowds;
 mod filter;
 mod fitness;
 mod forget;
+mod forget_all;
 mod forget_regions;
 mod fuzz;
 mod harness;

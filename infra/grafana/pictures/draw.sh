@@ -6,35 +6,45 @@
 #
 # DEDUP: the executable (default target/release/dedup). WORK: a folder to keep for the next time (default: a temporary one).
 set -eu
+for tool in node npm chromium prometheus; do command -v $tool >/dev/null || { echo "$tool is needed" >&2; exit 1; }; done
 here=$(cd "$(dirname "$0")" && pwd)
-dedup=${DEDUP:-$here/../../../target/release/dedup}
-if [ -n "${WORK:-}" ]; then work=$WORK; mkdir -p "$work"; else work=$(mktemp -d); trap 'rm -rf "$work"' EXIT; fi
+dedup=$(realpath "${DEDUP:-$here/../../../target/release/dedup}")
+demo=
+ended() {
+    if [ -n "$demo" ]; then kill "$demo" && wait "$demo" || true; fi
+    if [ -z "${WORK:-}" ]; then rm -rf "$work"; fi
+}
+work=${WORK:-$(mktemp -d)}
+trap ended EXIT
+trap 'exit 1' INT TERM
+mkdir -p "$work"
 cd "$work"
 
-if [ ! -d node_modules ]; then
-    cp "$here/package.json" .
-    npm install --no-audit --no-fund --silent --ignore-scripts --legacy-peer-deps
-fi
-cp "$here/page.tsx" .
+cp "$here/package.json" "$here/page.tsx" .
+# The peers that are left out belong to parts of Grafana which are not drawn here.
+npm install --no-audit --no-fund --silent --ignore-scripts --legacy-peer-deps --prefer-offline
 node_modules/.bin/esbuild page.tsx --bundle --outfile=page.js --format=iife --log-level=error --define:global=window \
     --define:process.env.NODE_ENV='"production"' --loader:.svg=dataurl --loader:.png=dataurl --loader:.ttf=dataurl --loader:.woff2=dataurl --loader:.woff=dataurl
-echo '<!doctype html><meta charset="utf-8"><link rel="stylesheet" href="page.css"><style>*{box-sizing:border-box}body{margin:0}</style><div id="root"></div><script src="data.js"></script><script src="page.js"></script>' >page.html
+echo '<!doctype html><meta charset="utf-8"><link rel="stylesheet" href="page.css"><style>body{margin:0}</style><div id="root"></div><script src="data.js"></script><script src="page.js"></script>' >page.html
 
 rm -f ready.json
-"$dedup" demo --incident --seconds 0 --rate 600 --ready-file "$work/ready.json" >demo.log &
+"$dedup" demo --incident --seconds 0 --rate 600 --ready-file ready.json >demo.log &
 demo=$!
-for _ in $(seq 300); do [ -s ready.json ] && break; sleep 0.2; done
+for _ in $(seq 300); do [ -s ready.json ] && break; kill -0 "$demo"; sleep 0.2; done
 prometheus=$(node -p 'require("./ready.json").prometheus')
-# The incident is at 45 s and lasts 60 s.
-sleep "${SECONDS_OF_DATA:-118}"
-python3 "$here/capture.py" "$prometheus" data.json 115
-kill -INT "$demo"
+# The incident is at 45 s and lasts 60 s. The first seconds are left out: a rate needs some before it is one.
+sleep 120
+python3 "$here/capture.py" "$prometheus" data.json 105
+kill "$demo"
 wait "$demo"
+demo=
 { printf 'var CAPTURED = '; cat data.json; } >data.js
 
 picture() { # NAME FIRST LAST ROWS
     chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --allow-file-access-from-files --virtual-time-budget=8000 \
-        --window-size=1144,$((308 * $4 + 8)) --screenshot="$here/$1.png" "file://$work/page.html#$2-$3" 2>/dev/null
+        --user-data-dir="$PWD/profile" --window-size=1144,$((308 * $4 + 8)) --screenshot="$here/$1.png" "file://$PWD/page.html#$2-$3" 2>chromium.log
+    # What Chromium does not tell by its exit code: a page that failed is a blank one.
+    [ "$(wc -c <"$here/$1.png")" -gt 10000 ] || { echo "$1.png is blank; see $PWD/chromium.log" >&2; exit 1; }
 }
 picture overview 0 3 2
 picture topic 4 5 1

@@ -25,6 +25,9 @@ use crate::problem::Code;
         api::extend_batch,
         api::lookup,
         api::forget,
+        api::forget_all,
+        api::start_job,
+        api::job,
         api::force_release,
         api::put,
         api::get,
@@ -97,7 +100,7 @@ fn add_headers(document: &mut Value) {
         let headers: Vec<Value> = [&deadline].into_iter().chain(question.then_some(&key)).cloned().collect();
         let asks_homes = path.starts_with("/v1/topics/{topic}/")
             || path.starts_with("/v1/claims")
-            || ["/v1/segments", "/v1/audit"].contains(&path.as_str());
+            || ["/v1/segments", "/v1/audit", "/v1/jobs/{job}"].contains(&path.as_str());
         for operation in methods.as_object_mut().into_iter().flat_map(|methods| methods.values_mut()).filter(|_| asks_homes) {
             if let Some(responses) = operation["responses"].as_object_mut() {
                 responses.entry("503").or_insert_with(|| json!({ "description": "cannot decide, or not in time (problem+json)" }));

@@ -42,6 +42,8 @@ codes! {
     TopicNotFound = "topic-not-found", 404, "There is no such topic";
     /// No such record, or not in the state the call needs.
     RecordNotFound = "record-not-found", 404, "There is no such record";
+    /// No home has such a job.
+    JobNotFound = "job-not-found", 404, "There is no such job";
     /// The path exists, the method does not.
     MethodNotAllowed = "method-not-allowed", 405, "The method is not allowed here";
     /// The body came too slowly.
@@ -52,6 +54,8 @@ codes! {
     AlreadyCompleted = "already-completed", 409, "The claim was completed before, differently";
     /// Records of the topic may still live.
     TopicInUse = "topic-in-use", 409, "Records of the topic may still live";
+    /// Its records cannot be told from those of other topics.
+    KeysNotKept = "keys-not-kept", 409, "The topic does not keep its keys";
     /// `If-Match` names another version.
     VersionDiffers = "version-differs", 412, "The topic has another version";
     /// Too many items.

@@ -25,6 +25,10 @@ pub fn advice(code: Code) -> &'static str {
             "Another owner has taken over, or the claim was released, forgotten or is past its time: stop the work, keep nothing of it, do not retry. `state`, `attempt` and `fence` say how the record stands."
         }
         Code::AlreadyCompleted => "The first outcome stands. Claim the key to read it.",
+        Code::JobNotFound => "No home that could be asked just now has a job of this id.",
+        Code::KeysNotKept => {
+            "Records hold digests, not keys or topics. Only those of a topic with `keep_key: always` can be told apart later. `/records/forget-all` forgets the whole topic or a group."
+        }
         Code::TopicInUse => "Wait until the windows of its records have passed. `homes` says where they are.",
         Code::VersionDiffers => "Read the topic again and repeat the PUT with its version.",
         Code::BatchTooLarge => "Split the batch; `max` is the most items of one. Nothing was applied.",

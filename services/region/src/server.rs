@@ -341,6 +341,9 @@ fn routes(c: &mut ServiceConfig) {
     at("/v1/claims/extend/batch", "POST", web::post().to(api::extend_batch));
     at("/v1/topics/{topic}/records/lookup", "POST", web::post().to(api::lookup));
     at("/v1/topics/{topic}/records/forget", "POST", web::post().to(api::forget));
+    at("/v1/topics/{topic}/records/forget-all", "POST", web::post().to(api::forget_all));
+    at("/v1/topics/{topic}/forget-jobs", "POST", web::post().to(api::start_job));
+    at("/v1/jobs/{job}", "GET", web::get().to(api::job));
     at("/v1/topics/{topic}/records/force-release", "POST", web::post().to(api::force_release));
     at("/v1/claims", "GET", web::get().to(api::open_claims));
     at("/v1/audit", "GET", web::get().to(api::audit));

@@ -45,6 +45,7 @@ pub use error::{Error, Result};
 pub use wire::admin::{PutTopic, Readiness, TopicPolicy, TopicView, Topics};
 pub use wire::answer::{Answer, Certainty, Previous, Tier, Verdict};
 pub use wire::batch::{Batch, BatchAnswer, BatchItem, Detail};
+pub use wire::bulk::{ForgetAll, ForgetJob, ForgottenAll, Job, JobInHome, JobStarted};
 pub use wire::operators::{Audit, AuditEntry, ClaimFilter, ForceReleased, OpenClaim, OpenClaims};
 pub use wire::problem::{Applied, Problem};
 pub use wire::record::{Forgotten, Lookup, RecordRef};

@@ -3,6 +3,7 @@
 pub mod admin;
 pub mod answer;
 pub mod batch;
+pub mod bulk;
 pub mod operators;
 pub mod problem;
 pub mod record;

@@ -14,8 +14,10 @@ pub struct StoredResult {
     pub headers: String,
     /// The body; `None` when it was too large to keep (`omitted`), or none was given. An empty body is `Some` of nothing.
     pub body: Option<Vec<u8>>,
-    /// The body was larger than the limit: known to exist, not kept.
+    /// Known to exist, not kept: the body was larger than the limit, or its time is over.
     pub omitted: bool,
+    /// Home time until which it is told, ms; `None`: as long as its record is warm.
+    pub keep_until_ms: Option<i64>,
 }
 
 impl StoredResult {

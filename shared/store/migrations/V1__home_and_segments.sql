@@ -81,13 +81,15 @@ CREATE TABLE dedup.claims (
   meta         int    NOT NULL              -- bits 0-2 state (1 in_progress, 2 in_doubt, 3 done, 4 released, 5 issued), 3 failed, 4 one-shot check, 5 has result; from 8: attempt
 ) PARTITION BY LIST (segment_id);
 
--- A result counts only if its fence is the record's; the partition is the segment current at completion.
+-- A result counts only if its fence is the record's; the partition is the segment current at completion, and where it is kept for longer
+-- than that segment is warm, a later one.
 CREATE TABLE dedup.results (
   digest      uuid     NOT NULL,
   fence       bigint   NOT NULL,
   segment_id  int      NOT NULL,
   status      smallint,
-  omitted     boolean  NOT NULL,            -- the result was too large: known, not kept
+  keep_until_ms bigint NOT NULL,            -- told before this home time, and until the record's window ends; 0: while its partition is there
+  omitted     boolean  NOT NULL,            -- known, not kept: it was too large, or its time is over
   result_hash uuid     NOT NULL,            -- tells a repeat of the same complete from another result
   media_type  text,
   headers     text     NOT NULL,            -- JSON object
@@ -192,6 +194,7 @@ BEGIN
   FOREACH v_table IN ARRAY ARRAY['claims', 'results'] LOOP
     EXECUTE format('CREATE TABLE dedup.%I (LIKE dedup.%I INCLUDING DEFAULTS INCLUDING CONSTRAINTS)', v_table || '_s' || v_id, v_table);
     EXECUTE format('CREATE UNIQUE INDEX ON dedup.%I (digest%s)', v_table || '_s' || v_id, CASE v_table WHEN 'results' THEN ', fence' ELSE '' END);
+    IF v_table = 'results' THEN EXECUTE format('CREATE INDEX ON dedup.%I (keep_until_ms) WHERE keep_until_ms > 0 AND NOT omitted', v_table || '_s' || v_id); END IF;
     EXECUTE format('ALTER TABLE dedup.%I OWNER TO dedup_janitor', v_table || '_s' || v_id);
     EXECUTE format('REVOKE INSERT, UPDATE, DELETE, TRUNCATE ON dedup.%I FROM dedup_janitor', v_table || '_s' || v_id);
     EXECUTE format('ALTER TABLE dedup.%I ATTACH PARTITION dedup.%I FOR VALUES IN (%s)', v_table, v_table || '_s' || v_id, v_id);

@@ -1,5 +1,5 @@
 -- Topics: each home holds its own copy and decides by it. The higher (version, stamp) wins everywhere, so copies converge
--- whatever the order of arrival; DELETE is a tombstone with a version of its own.
+-- whatever the order of arrival; DELETE is a tombstone with a version of its own. Generations only rise, whichever copy is newer.
 
 CREATE TABLE dedup.topics (
   topic_id       int     GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -7,12 +7,15 @@ CREATE TABLE dedup.topics (
   version        bigint  NOT NULL CHECK (version > 0),
   stamp          uuid    NOT NULL,           -- settles two writers of one version alike in all homes
   generation     bigint  NOT NULL,           -- part of every digest; raised to forget the topic at once
+  groups         jsonb   NOT NULL,           -- group -> its generation, part of its digests; those that were never raised are left out
+  revision       bigint  NOT NULL,           -- of this copy: another one whenever anything of it changes; what callers' copies are told by
   deleted        boolean NOT NULL,
   window_ms      bigint  NOT NULL,           -- 9223372036854775807 = forever
   lease_ms       bigint  NOT NULL,
   lease_max_ms   bigint  NOT NULL,
   keep_key       text    NOT NULL CHECK (keep_key IN ('open', 'always', 'never')),
   default_region text,
+  keep_results_ms bigint NOT NULL,           -- from completion on; -1: as long as the record is warm
   changed_ms     bigint  NOT NULL
 );
 -- Rises with every change: what instances watch.
@@ -31,23 +34,33 @@ BEGIN
   END IF;
 END $$;
 
-CREATE FUNCTION dedup.topics_v1() RETURNS TABLE (name text, version bigint, stamp uuid, generation bigint, deleted boolean, window_ms bigint,
-    lease_ms bigint, lease_max_ms bigint, keep_key text, default_region text, changed_ms bigint)
+-- Claims below a fence that were forgotten with their topic ('') or group: their records cannot be told by their digests, but no token of
+-- theirs is current any more.
+CREATE TABLE dedup.floors (topic_id int NOT NULL, grp text NOT NULL, fence bigint NOT NULL, PRIMARY KEY (topic_id, grp));
+
+CREATE FUNCTION dedup.topics_v1() RETURNS TABLE (name text, version bigint, stamp uuid, generation bigint, groups text, revision bigint, deleted boolean, window_ms bigint,
+    lease_ms bigint, lease_max_ms bigint, keep_key text, default_region text, keep_results_ms bigint, changed_ms bigint)
   LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-  SELECT name, version, stamp, generation, deleted, window_ms, lease_ms, lease_max_ms, keep_key, default_region, changed_ms FROM dedup.topics $$;
+  SELECT name, version, stamp, generation, groups::text, revision, deleted, window_ms, lease_ms, lease_max_ms, keep_key, default_region, keep_results_ms, changed_ms FROM dedup.topics $$;
+
+-- Of two maps of generations: the higher one of each group.
+CREATE FUNCTION dedup.higher_generations(a jsonb, b jsonb) RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
+  SELECT coalesce(jsonb_object_agg(g.name, g.generation), '{}')
+    FROM (SELECT e.key AS name, max(e.value::bigint) AS generation FROM (SELECT * FROM jsonb_each_text(a) UNION ALL SELECT * FROM jsonb_each_text(b)) e GROUP BY e.key) g $$;
 
 -- Takes a copy of a topic if it is newer than the one here; answers the (version, stamp) kept.
-CREATE FUNCTION dedup.put_topic_v1(p_name text, p_version bigint, p_stamp uuid, p_generation bigint, p_deleted boolean, p_window_ms bigint,
-    p_lease_ms bigint, p_lease_max_ms bigint, p_keep_key text, p_default_region text)
+CREATE FUNCTION dedup.put_topic_v1(p_name text, p_version bigint, p_stamp uuid, p_generation bigint, p_groups text, p_deleted boolean, p_window_ms bigint,
+    p_lease_ms bigint, p_lease_max_ms bigint, p_keep_key text, p_default_region text, p_keep_results_ms bigint)
   RETURNS TABLE (version bigint, stamp uuid) LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  INSERT INTO dedup.topics AS t (name, version, stamp, generation, deleted, window_ms, lease_ms, lease_max_ms, keep_key, default_region, changed_ms)
-    VALUES (p_name, p_version, p_stamp, p_generation, p_deleted, p_window_ms, p_lease_ms, p_lease_max_ms, p_keep_key, p_default_region, dedup.now_ms())
-  ON CONFLICT (name) DO UPDATE SET version = p_version, stamp = p_stamp, generation = greatest(t.generation, p_generation), deleted = p_deleted,
+  INSERT INTO dedup.topics AS t (name, version, stamp, generation, groups, revision, deleted, window_ms, lease_ms, lease_max_ms, keep_key, default_region, keep_results_ms, changed_ms)
+    VALUES (p_name, p_version, p_stamp, p_generation, p_groups::jsonb, nextval('dedup.topics_change'), p_deleted, p_window_ms, p_lease_ms, p_lease_max_ms, p_keep_key,
+            p_default_region, p_keep_results_ms, dedup.now_ms())
+  ON CONFLICT (name) DO UPDATE SET version = p_version, stamp = p_stamp, generation = greatest(t.generation, p_generation),
+    groups = dedup.higher_generations(t.groups, excluded.groups), revision = excluded.revision, deleted = p_deleted,
     window_ms = p_window_ms, lease_ms = p_lease_ms, lease_max_ms = p_lease_max_ms, keep_key = p_keep_key, default_region = p_default_region,
-    changed_ms = excluded.changed_ms
+    keep_results_ms = p_keep_results_ms, changed_ms = excluded.changed_ms
   WHERE (t.version, t.stamp) < (p_version, p_stamp);
-  IF FOUND THEN PERFORM nextval('dedup.topics_change'); END IF;
   RETURN QUERY SELECT t.version, t.stamp FROM dedup.topics t WHERE t.name = p_name;
 END $$;
 
@@ -60,4 +73,4 @@ BEGIN
 END $$;
 
 GRANT EXECUTE ON FUNCTION dedup.topics_v1(), dedup.topic_in_use_v1(text),
-  dedup.put_topic_v1(text, bigint, uuid, bigint, boolean, bigint, bigint, bigint, text, text) TO dedup_service;
+  dedup.put_topic_v1(text, bigint, uuid, bigint, text, boolean, bigint, bigint, bigint, text, text, bigint) TO dedup_service;

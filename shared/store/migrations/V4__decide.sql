@@ -301,9 +301,15 @@ BEGIN
   END IF;
 END $$;
 
--- The stored result of one grant. The partition is the one current at completion, so it is looked for in all; few are warm.
-CREATE FUNCTION dedup.result_of(p_digest uuid, p_fence bigint) RETURNS SETOF dedup.results LANGUAGE sql STABLE AS $$
-  SELECT r.* FROM dedup.results r WHERE r.digest = p_digest AND r.fence = p_fence LIMIT 1 $$;
+-- The stored result of one grant. The partition is the one current at completion, so it is looked for in all; few are warm. keep_until_ms:
+-- null, where there is no such end or it is past; then it is told no more. Of an archived record (p_fence = 0) the one that was kept for it: no
+-- result is kept for longer than its record's window, so one of an earlier window is past.
+CREATE FUNCTION dedup.result_of(p_digest uuid, p_fence bigint, p_now bigint, OUT status int, OUT omitted boolean, OUT keep_until_ms bigint, OUT media_type text, OUT headers text,
+    OUT body bytea, OUT result_hash uuid) RETURNS SETOF record LANGUAGE sql STABLE AS $$
+  SELECT CASE WHEN g.gone THEN NULL ELSE r.status::int END, r.omitted OR g.gone, CASE WHEN NOT g.gone THEN nullif(r.keep_until_ms, 0) END,
+         CASE WHEN NOT g.gone THEN r.media_type END, CASE WHEN g.gone THEN '{}' ELSE r.headers END, CASE WHEN NOT g.gone THEN r.body END, r.result_hash
+    FROM dedup.results r CROSS JOIN LATERAL (SELECT r.keep_until_ms > 0 AND p_now >= r.keep_until_ms AS gone) g
+    WHERE r.digest = p_digest AND (r.fence = p_fence OR p_fence = 0 AND r.keep_until_ms > p_now) ORDER BY r.fence DESC LIMIT 1 $$;
 
 -- Keeps what people want to read beside new grants. p_kind, p_granted, p_fence: what was decided; p_topic, p_claim: of the asked digests; p_ids, p_keep: of the
 -- topics that p_topic points to; p_item: index of the asked digest.
@@ -348,18 +354,18 @@ END $$;
 
 -- The call of a service instance. Arrays of one length over different digests, sorted by digest.
 --   p_skip          ids of the filters used for all keys; p_maybe_*: (item, segment, or minus an archive) pairs whose filter said "maybe"
---   p_topics        names with the versions the caller knows; p_topic: index into them, from 1
+--   p_topics        names with the revisions the caller knows; p_topic: index into them, from 1
 --   p_window        ms, 9223372036854775807 = forever, -1 = the topic's; p_lease: ms, -1 = the topic's
 --   p_text_*        what to keep beside records (item index from 1)
 -- status: ok · wrong-home · stale-topics · too-late (home time is past p_not_after: nothing was done)
 -- Rows of facts come as parallel arrays. r_*: results of the done ones. home_ms is read last.
-CREATE FUNCTION dedup.decide_v1(p_home uuid, p_secret bytea, p_not_after bigint, p_skip uuid[], p_topics text[], p_versions bigint[],
+CREATE FUNCTION dedup.decide_v1(p_home uuid, p_secret bytea, p_not_after bigint, p_skip uuid[], p_topics text[], p_revisions bigint[],
     p_digest uuid[], p_topic int[], p_claim boolean[], p_request bigint[], p_fp int[], p_window bigint[], p_lease bigint[],
     p_maybe_item int[], p_maybe_segment int[], p_text_item int[], p_group text[], p_key text[], p_owner text[],
     OUT status text, OUT as_of bigint, OUT incarnation int,
     OUT kind int[], OUT digest uuid[], OUT fence bigint[], OUT request_hash bigint[], OUT fingerprint int[], OUT first_seen bigint[], OUT expires bigint[],
     OUT ends bigint[], OUT meta int[], OUT at_ms bigint[], OUT extras text,
-    OUT r_digest uuid[], OUT r_status int[], OUT r_omitted boolean[], OUT r_media text[], OUT r_headers text[], OUT r_body bytea[], OUT home_ms bigint)
+    OUT r_digest uuid[], OUT r_status int[], OUT r_omitted boolean[], OUT r_keep bigint[], OUT r_media text[], OUT r_headers text[], OUT r_body bytea[], OUT home_ms bigint)
   LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
@@ -393,7 +399,7 @@ BEGIN
     INTO v_layout FROM dedup.layout l JOIN dedup.segments s ON s.segment_id = l.current_segment CROSS JOIN dedup.home h CROSS JOIN LATERAL (
       SELECT array_agg(t.topic_id ORDER BY a.n) AS ids, array_agg(t.window_ms ORDER BY a.n) AS windows, array_agg(t.lease_ms ORDER BY a.n) AS leases,
              array_agg(t.keep_key ORDER BY a.n) AS keeps
-        FROM unnest(p_topics, p_versions) WITH ORDINALITY a(name, version, n) JOIN dedup.topics t ON t.name = a.name AND t.version = a.version AND NOT t.deleted) t;
+        FROM unnest(p_topics, p_revisions) WITH ORDINALITY a(name, revision, n) JOIN dedup.topics t ON t.name = a.name AND t.revision = a.revision AND NOT t.deleted) t;
   IF current_setting('transaction_isolation') <> 'read committed' THEN PERFORM dedup.guard_snapshot(); END IF;
   home_ms := dedup.now_ms();
   IF NOT pg_is_in_recovery() THEN
@@ -440,7 +446,7 @@ BEGIN
     SELECT decide_v1.kind || array_agg(x.kind), decide_v1.digest || array_agg(x.digest), decide_v1.fence || array_agg(x.fence),
            decide_v1.request_hash || array_agg(x.request_hash), decide_v1.fingerprint || array_agg(x.fingerprint), decide_v1.first_seen || array_agg(x.first_seen),
            decide_v1.expires || array_agg(x.expires), decide_v1.ends || array_agg(x.ends), decide_v1.meta || array_agg(x.meta), decide_v1.at_ms || array_agg(x.at_ms),
-           v_granted OR bool_or(x.kind = 1), bool_or(x.kind = 0 AND x.meta & 7 = 1), bool_or(x.kind = 0 AND x.meta & 32 <> 0 AND x.meta & 7 = 3),
+           v_granted OR bool_or(x.kind = 1), bool_or(x.kind = 0 AND x.meta & 7 = 1), bool_or(x.kind IN (0, 6) AND x.meta & 32 <> 0 AND x.meta & 7 = 3),
            greatest(v_until, max(x.expires) FILTER (WHERE x.kind = 1))
       INTO kind, digest, fence, request_hash, fingerprint, first_seen, expires, ends, meta, at_ms, v_granted, v_open, v_results, v_until FROM unnest(v_facts) x;
   END IF;
@@ -464,9 +470,10 @@ BEGIN
     extras := jsonb_build_object('previous', v_prev, 'owners', v_owners)::text;
   END IF;
   IF v_results THEN
-    SELECT array_agg(r.digest), array_agg(r.status::int), array_agg(r.omitted), array_agg(r.media_type), array_agg(r.headers), array_agg(r.body)
-      INTO r_digest, r_status, r_omitted, r_media, r_headers, r_body
-      FROM unnest(kind, digest, fence, meta) x(kind, digest, fence, meta) CROSS JOIN LATERAL dedup.result_of(x.digest, x.fence) r WHERE x.kind = 0 AND x.meta & 32 <> 0 AND x.meta & 7 = 3;
+    SELECT array_agg(x.digest), array_agg(r.status), array_agg(r.omitted), array_agg(r.keep_until_ms), array_agg(r.media_type), array_agg(r.headers), array_agg(r.body)
+      INTO r_digest, r_status, r_omitted, r_keep, r_media, r_headers, r_body
+      FROM unnest(kind, digest, fence, meta) x(kind, digest, fence, meta) CROSS JOIN LATERAL dedup.result_of(x.digest, x.fence, home_ms) r
+      WHERE x.kind IN (0, 6) AND x.meta & 32 <> 0 AND x.meta & 7 = 3;
   END IF;
   status := 'ok';
   home_ms := dedup.now_ms();

@@ -1,20 +1,29 @@
 -- The end of a claim: complete, release, extend. Only the current fence may; zero rows changed never decides.
 
+-- Whether a claim was forgotten with its topic or group.
+CREATE FUNCTION dedup.is_floored(p_digest uuid, p_fence bigint) RETURNS boolean LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  RETURN EXISTS (SELECT 1 FROM dedup.claim_texts t JOIN dedup.floors o ON o.topic_id = t.topic_id AND o.grp IN ('', t.grp)
+                  WHERE t.digest = p_digest AND t.fence = p_fence AND p_fence < o.fence);
+END $$;
+
 -- One claim. p_op: complete | release | extend. Outcomes: done · released · extended · replayed (the very same complete or release
--- again) · already-completed · lease-lost (f tells the record seen; f.kind is null where there is none).
+-- again) · already-completed · lease-lost (f tells the record seen; f.kind is null where there is none, 1 where its result
+-- is kept until some time, 2 where it is not kept).
 CREATE FUNCTION dedup.finish_one(p_op text, p_digest uuid, p_fence bigint, p_failed boolean, p_lease bigint, p_note text,
     p_hash uuid, p_status int, p_omitted boolean, p_media text, p_headers text, p_body bytea, p_current int, p_origin bigint, p_segments int[],
     OUT outcome text, OUT f dedup.fact)
   LANGUAGE plpgsql AS $$
 DECLARE
   r      record;
+  k      record;
   v_meta int;
   v_ends bigint;
 BEGIN
   FOR round IN 1..5 LOOP
     f := NULL;
     f.at_ms := dedup.now_ms();
-    SELECT l.* INTO r FROM dedup.look(ARRAY[p_digest], p_segments, '{}', '{}') l
+    SELECT l.*, EXISTS (SELECT 1 FROM dedup.floors) AS floors INTO r FROM dedup.look(ARRAY[p_digest], p_segments, '{}', '{}') l
       ORDER BY (l.fence = p_fence) DESC, CASE l.meta & 7 WHEN 3 THEN 0 WHEN 4 THEN 2 ELSE 1 END, l.fence DESC LIMIT 1;
     IF NOT FOUND THEN
       outcome := 'lease-lost';
@@ -25,11 +34,18 @@ BEGIN
       outcome := 'lease-lost';
       RETURN;
     END IF;
+    IF r.floors AND dedup.is_floored(p_digest, p_fence) THEN
+      outcome := 'lease-lost';
+      f := NULL;
+      RETURN;
+    END IF;
     IF r.meta & 7 = 3 THEN
-      outcome := CASE
-        WHEN p_op <> 'complete' THEN 'lease-lost'
-        WHEN (r.meta & 8 <> 0) = p_failed AND p_hash IS NOT DISTINCT FROM (SELECT x.result_hash FROM dedup.result_of(p_digest, p_fence) x) THEN 'replayed'
-        ELSE 'already-completed' END;
+      outcome := 'lease-lost';
+      IF p_op = 'complete' THEN
+        SELECT x.result_hash, x.keep_until_ms, x.omitted INTO k FROM dedup.result_of(p_digest, p_fence, f.at_ms) x;
+        outcome := CASE WHEN (r.meta & 8 <> 0) = p_failed AND p_hash IS NOT DISTINCT FROM k.result_hash THEN 'replayed' ELSE 'already-completed' END;
+        f.kind := CASE WHEN k.omitted THEN 2 WHEN k.keep_until_ms IS NOT NULL THEN 1 ELSE 0 END;
+      END IF;
       RETURN;
     END IF;
     IF r.meta & 7 = 4 THEN
@@ -48,8 +64,11 @@ BEGIN
     f.meta := v_meta;
     f.ends := v_ends;
     IF p_op = 'complete' AND p_hash IS NOT NULL THEN
-      INSERT INTO dedup.results (digest, fence, segment_id, status, omitted, result_hash, media_type, headers, body)
-        VALUES (p_digest, p_fence, p_current, p_status, p_omitted, p_hash, p_media, p_headers, p_body);
+      SELECT o.keep_results_ms AS ms INTO k FROM dedup.claim_texts t JOIN dedup.topics o ON o.topic_id = t.topic_id WHERE t.digest = p_digest AND t.fence = p_fence;
+      f.kind := CASE WHEN k.ms = 0 OR p_omitted THEN 2 WHEN k.ms > 0 THEN 1 ELSE 0 END;
+      INSERT INTO dedup.results (digest, fence, segment_id, status, keep_until_ms, omitted, result_hash, media_type, headers, body)
+        VALUES (p_digest, p_fence, p_current, CASE k.ms WHEN 0 THEN NULL ELSE p_status END, CASE WHEN k.ms >= 0 THEN least(f.at_ms + k.ms, r.expires) ELSE 0 END, p_omitted OR k.ms IS NOT DISTINCT FROM 0, p_hash,
+                CASE k.ms WHEN 0 THEN NULL ELSE p_media END, CASE k.ms WHEN 0 THEN '{}' ELSE p_headers END, CASE k.ms WHEN 0 THEN NULL ELSE p_body END);
     END IF;
     IF p_op = 'complete' THEN
       DELETE FROM dedup.claim_texts t USING dedup.topics o WHERE t.digest = p_digest AND t.fence = p_fence AND o.topic_id = t.topic_id AND o.keep_key <> 'always';
@@ -102,10 +121,11 @@ BEGIN
 END $$;
 
 -- The call of a service instance: arrays of one length over different digests, sorted by digest. Facts come in the same order
--- (digest null where no record was seen; `forgotten` says whether somebody had it forgotten). p_hash null: no result given.
+-- (digest null where no record was seen; `forgotten` says whether somebody had it forgotten; 
+-- keeping: of the result, 0 as long as the record is warm, 1 until some time, 2 not at all). p_hash null: no result given.
 CREATE FUNCTION dedup.finish_v1(p_home uuid, p_secret bytea, p_not_after bigint, p_op text, p_digest uuid[], p_fence bigint[], p_failed boolean[], p_lease bigint[],
     p_note text[], p_hash uuid[], p_status int[], p_omitted boolean[], p_media text[], p_headers text[], p_body bytea[],
-    OUT status text, OUT as_of bigint, OUT incarnation int, OUT outcome text[], OUT forgotten boolean[],
+    OUT status text, OUT as_of bigint, OUT incarnation int, OUT outcome text[], OUT forgotten boolean[], OUT keeping int[],
     OUT digest uuid[], OUT fence bigint[], OUT request_hash bigint[], OUT fingerprint int[], OUT first_seen bigint[], OUT expires bigint[],
     OUT ends bigint[], OUT meta int[], OUT at_ms bigint[], OUT home_ms bigint)
   LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off AS $$
@@ -130,8 +150,9 @@ BEGIN
   SELECT array_agg(x.digest ORDER BY x.n), array_agg(x.fence ORDER BY x.n), array_agg(x.request_hash ORDER BY x.n), array_agg(x.fingerprint ORDER BY x.n),
          array_agg(x.first_seen ORDER BY x.n), array_agg(x.expires ORDER BY x.n), array_agg(x.ends ORDER BY x.n), array_agg(x.meta ORDER BY x.n),
          array_agg(x.at_ms ORDER BY x.n),
-         array_agg(x.digest IS NULL AND EXISTS (SELECT 1 FROM dedup.forget_log g WHERE g.digest = p_digest[x.n]) ORDER BY x.n)
-    INTO digest, fence, request_hash, fingerprint, first_seen, expires, ends, meta, at_ms, forgotten
+         array_agg(x.digest IS NULL AND (EXISTS (SELECT 1 FROM dedup.forget_log g WHERE g.digest = p_digest[x.n]) OR dedup.is_floored(p_digest[x.n], p_fence[x.n])) ORDER BY x.n),
+         array_agg(coalesce(x.kind, 0) ORDER BY x.n)
+    INTO digest, fence, request_hash, fingerprint, first_seen, expires, ends, meta, at_ms, forgotten, keeping
     FROM unnest(v_facts) WITH ORDINALITY x(kind, digest, fence, request_hash, fingerprint, first_seen, expires, ends, meta, at_ms, n);
   -- An extension may outlive the record's window; the topic stays in use that long.
   IF p_op = 'extend' THEN

@@ -41,7 +41,8 @@ BEGIN
         SELECT p.*, c.meta, dedup.t_out(s.origin_ms, c.first_seen) AS first_seen, dedup.t_out(s.origin_ms, c.expires) AS expires, dedup.t_out(s.origin_ms, c.ends) AS ends
           FROM page p CROSS JOIN unnest(v_segments) g(segment_id)
           CROSS JOIN LATERAL (SELECT * FROM dedup.claims c WHERE c.segment_id = g.segment_id AND c.digest = p.digest LIMIT 1) c
-          JOIN dedup.segments s ON s.segment_id = c.segment_id WHERE c.fence = p.fence),
+          JOIN dedup.segments s ON s.segment_id = c.segment_id
+          WHERE c.fence = p.fence AND NOT EXISTS (SELECT 1 FROM dedup.floors o WHERE o.topic_id = p.topic_id AND o.grp IN ('', p.grp) AND p.fence < o.fence)),
       named AS (
         SELECT n.*, CASE WHEN n.meta & 7 = 1 AND home_ms < n.ends THEN 'in_progress'
                          WHEN n.meta & 7 = 1 AND home_ms < n.expires THEN 'lapsed'
@@ -117,6 +118,136 @@ BEGIN
   END LOOP;
   RAISE EXCEPTION 'the record changed under five looks' USING ERRCODE = '55P03';
 END $$;
+
+-- Forgets a whole topic, or one of its groups, at once: the generation, part of every digest of its keys, is raised to at least the given
+-- one, so that what was remembered is never found again; it goes when its time comes. Under the exclusive ROTATION lock: no claim of the
+-- old generation is under way any more when this returns. p_generation, p_groups: the topic's and its groups' as they are to be at least.
+-- status: ok · wrong-home · no-topic · held, busy (claims are under way: try again). pos: in the forget log, for how far it has spread.
+CREATE FUNCTION dedup.raise_generation_v1(p_home uuid, p_secret bytea, p_topic text, p_generation bigint, p_groups text, p_actor text, p_group text, p_reason text,
+    OUT status text, OUT pos bigint)
+  LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off AS $$
+#variable_conflict use_column
+DECLARE
+  t        dedup.topics;
+  v_groups jsonb;
+  v_floor  bigint;
+  v_now    bigint;
+BEGIN
+  status := dedup.take_rotation();
+  IF status <> 'taken' THEN RETURN; END IF;
+  IF NOT EXISTS (SELECT 1 FROM dedup.home h WHERE h.home_id = p_home AND h.secret_id = p_secret) THEN status := 'wrong-home'; RETURN; END IF;
+  SELECT o.* INTO t FROM dedup.topics o WHERE o.name = p_topic AND NOT o.deleted FOR UPDATE;
+  IF NOT FOUND THEN status := 'no-topic'; RETURN; END IF;
+  status := 'ok';
+  SELECT p.pos INTO pos FROM dedup.forget_position p;
+  v_groups := dedup.higher_generations(t.groups, p_groups::jsonb);
+  IF t.generation >= p_generation AND v_groups = t.groups THEN RETURN; END IF;
+  v_now := dedup.now_ms();
+  v_floor := dedup.fence_base() | nextval('dedup.fence_counter');
+  INSERT INTO dedup.floors AS f (topic_id, grp, fence)
+    SELECT t.topic_id, x.grp, v_floor FROM (
+      SELECT '' WHERE t.generation < p_generation
+      UNION ALL SELECT g.key FROM jsonb_each_text(v_groups) g WHERE g.value::bigint > coalesce((t.groups ->> g.key)::bigint, 0)) x(grp)
+    ON CONFLICT ON CONSTRAINT floors_pkey DO UPDATE SET fence = excluded.fence;
+  UPDATE dedup.topics o SET generation = greatest(o.generation, p_generation), groups = v_groups, revision = nextval('dedup.topics_change'), changed_ms = v_now
+    WHERE o.topic_id = t.topic_id;
+  UPDATE dedup.layout SET generation = generation + 1;   -- a caller with an older snapshot must not go on with the old generation
+  UPDATE dedup.forget_position p SET pos = p.pos + 1 RETURNING p.pos INTO pos;
+  INSERT INTO dedup.forget_log VALUES (pos, '00000000-0000-0000-0000-000000000000', v_now);
+  INSERT INTO dedup.audit (at_ms, actor, action, topic, grp, digest, reason)
+    VALUES (v_now, p_actor, CASE p_group WHEN '' THEN 'forget-topic' ELSE 'forget-group' END, p_topic, p_group, '00000000-0000-0000-0000-000000000000', p_reason);
+  PERFORM pg_notify('dedup_forget', pos::text);
+END $$;
+GRANT EXECUTE ON FUNCTION dedup.raise_generation_v1(uuid, bytea, text, bigint, text, text, text, text) TO dedup_service;
+
+-- Forgetting what was first seen within a range of time: a job of the janitor's. Rows hold digests and no topic, so only those count whose
+-- texts are kept: all records of topics with keep_key = always.
+CREATE TABLE dedup.jobs (
+  job_id     uuid    PRIMARY KEY,
+  topic_id   int     NOT NULL,
+  topic      text    NOT NULL,
+  grp        text,                             -- null: all groups
+  from_ms    bigint  NOT NULL,                 -- first seen from here on, and before to_ms
+  to_ms      bigint  NOT NULL,
+  dry_run    boolean NOT NULL,
+  actor      text    NOT NULL,
+  reason     text    NOT NULL,
+  state      text    NOT NULL CHECK (state IN ('queued', 'running', 'done')),
+  at_digest  uuid    NOT NULL,                 -- looked at up to here
+  looked     bigint  NOT NULL,
+  matched    bigint  NOT NULL,
+  created_ms bigint  NOT NULL,
+  changed_ms bigint  NOT NULL
+);
+
+-- status: ok (also if the job is there already) · wrong-home · no-topic · keys-not-kept
+CREATE FUNCTION dedup.start_job_v1(p_home uuid, p_secret bytea, p_job uuid, p_topic text, p_group text, p_from bigint, p_to bigint, p_dry_run boolean, p_actor text, p_reason text)
+  RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  t     dedup.topics;
+  v_now bigint := dedup.now_ms();
+BEGIN
+  IF NOT EXISTS (SELECT 1 FROM dedup.home h WHERE h.home_id = p_home AND h.secret_id = p_secret) THEN RETURN 'wrong-home'; END IF;
+  SELECT o.* INTO t FROM dedup.topics o WHERE o.name = p_topic AND NOT o.deleted;
+  IF NOT FOUND THEN RETURN 'no-topic'; END IF;
+  IF t.keep_key <> 'always' THEN RETURN 'keys-not-kept'; END IF;
+  INSERT INTO dedup.jobs VALUES (p_job, t.topic_id, p_topic, p_group, p_from, least(p_to, v_now + 1), p_dry_run, p_actor, p_reason, 'queued', '00000000-0000-0000-0000-000000000000', 0, 0, v_now, v_now)
+    ON CONFLICT DO NOTHING;
+  IF FOUND AND NOT p_dry_run THEN
+    INSERT INTO dedup.audit (at_ms, actor, action, topic, grp, digest, reason)
+      VALUES (v_now, p_actor, 'forget-job', p_topic, coalesce(p_group, ''), '00000000-0000-0000-0000-000000000000', p_reason);
+  END IF;
+  RETURN 'ok';
+END $$;
+
+-- One job; texts: of its topic, so how much there is to look at in all.
+CREATE FUNCTION dedup.job_v1(p_home uuid, p_secret bytea, p_job uuid, OUT status text, OUT topic text, OUT grp text, OUT from_ms bigint, OUT to_ms bigint, OUT dry_run boolean,
+    OUT state text, OUT looked bigint, OUT matched bigint, OUT created_ms bigint, OUT changed_ms bigint)
+  LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF NOT EXISTS (SELECT 1 FROM dedup.home h WHERE h.home_id = p_home AND h.secret_id = p_secret) THEN status := 'wrong-home'; RETURN; END IF;
+  status := 'ok';
+  SELECT j.topic, j.grp, j.from_ms, j.to_ms, j.dry_run, j.state, j.looked, j.matched, j.created_ms, j.changed_ms
+    INTO topic, grp, from_ms, to_ms, dry_run, state, looked, matched, created_ms, changed_ms FROM dedup.jobs j WHERE j.job_id = p_job;
+END $$;
+
+-- Some texts of the oldest job that is not done. Its progress is written with what it forgot, so that it goes on where it was, whoever dies.
+-- job: which one; null: there is none. ended: it is done now.
+CREATE FUNCTION dedup.job_step_v1(p_texts int, OUT job uuid, OUT matched bigint, OUT ended boolean) LANGUAGE plpgsql SECURITY DEFINER
+  SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+  SET lock_timeout = '1s' AS $$
+DECLARE
+  j        dedup.jobs;
+  t        record;
+  v_now    bigint;
+  v_looked bigint := 0;
+BEGIN
+  PERFORM pg_advisory_xact_lock_shared(1684366453, 1);
+  SELECT o.* INTO j FROM dedup.jobs o WHERE o.state <> 'done' ORDER BY o.created_ms, o.job_id LIMIT 1 FOR UPDATE;
+  IF NOT FOUND THEN RETURN; END IF;
+  job := j.job_id;
+  matched := 0;
+  v_now := dedup.now_ms();
+  FOR t IN
+    SELECT x.digest, (x.grp = j.grp OR j.grp IS NULL) AND NOT dedup.is_floored(x.digest, x.fence) AND EXISTS (
+             SELECT 1 FROM dedup.look(ARRAY[x.digest], dedup.live_segments('{}'), '{}', '{}') l
+              WHERE l.fence = x.fence AND l.first_seen >= j.from_ms AND l.first_seen < j.to_ms
+                AND v_now < CASE WHEN l.meta & 7 IN (1, 2) THEN greatest(l.expires, l.ends) ELSE l.expires END) AS meant
+      FROM dedup.claim_texts x WHERE x.topic_id = j.topic_id AND x.digest > j.at_digest ORDER BY x.digest LIMIT p_texts
+  LOOP
+    v_looked := v_looked + 1;
+    j.at_digest := t.digest;
+    CONTINUE WHEN NOT t.meant;
+    matched := matched + 1;
+    IF NOT j.dry_run THEN PERFORM dedup.forget_one(t.digest, v_now); END IF;
+  END LOOP;
+  ended := v_looked < p_texts;
+  UPDATE dedup.jobs o SET state = CASE WHEN ended THEN 'done' ELSE 'running' END, at_digest = j.at_digest, looked = o.looked + v_looked, matched = o.matched + job_step_v1.matched,
+      changed_ms = v_now WHERE o.job_id = j.job_id;
+  IF matched > 0 AND NOT j.dry_run THEN PERFORM pg_notify('dedup_forget', (SELECT p.pos::text FROM dedup.forget_position p)); END IF;
+END $$;
+GRANT EXECUTE ON FUNCTION dedup.start_job_v1(uuid, bytea, uuid, text, text, bigint, bigint, boolean, text, text), dedup.job_v1(uuid, bytea, uuid) TO dedup_service;
+GRANT EXECUTE ON FUNCTION dedup.job_step_v1(int) TO dedup_janitor;
 
 -- Deeds before an id, newest first.
 CREATE FUNCTION dedup.audit_v1(p_home uuid, p_secret bytea, p_topic text, p_before bigint, p_limit int)
@@ -202,9 +333,10 @@ BEGIN
   SELECT count(*) FILTER (WHERE v_now < f.ends), count(*) FILTER (WHERE v_now >= f.ends), coalesce(v_now - min(f.first_seen), 0)
     INTO in_progress, lapsed, oldest_ms
     FROM (SELECT dedup.t_out(s.origin_ms, c.first_seen) AS first_seen, dedup.t_out(s.origin_ms, c.expires) AS expires, dedup.t_out(s.origin_ms, c.ends) AS ends
-            FROM (SELECT t.digest, t.fence FROM dedup.claim_texts t ORDER BY t.digest LIMIT p_scan) x CROSS JOIN unnest(v_segments) g(segment_id)
+            FROM (SELECT t.digest, t.fence, t.topic_id, t.grp FROM dedup.claim_texts t ORDER BY t.digest LIMIT p_scan) x CROSS JOIN unnest(v_segments) g(segment_id)
             CROSS JOIN LATERAL (SELECT * FROM dedup.claims c WHERE c.segment_id = g.segment_id AND c.digest = x.digest LIMIT 1) c
-            JOIN dedup.segments s ON s.segment_id = c.segment_id WHERE c.fence = x.fence AND c.meta & 7 = 1) f
+            JOIN dedup.segments s ON s.segment_id = c.segment_id
+            WHERE c.fence = x.fence AND c.meta & 7 = 1 AND NOT EXISTS (SELECT 1 FROM dedup.floors o WHERE o.topic_id = x.topic_id AND o.grp IN ('', x.grp) AND x.fence < o.fence)) f
     WHERE v_now < greatest(f.ends, f.expires);
 END $$;
 

@@ -45,12 +45,13 @@ CREATE TYPE dedup.answer AS (
   result_media_type   text,
   result_headers      jsonb,
   result_body         bytea,
-  result_omitted      boolean,       -- a result is known of and was too large to keep
+  result_omitted      boolean,       -- a result is known of and is not here: too large to keep, or kept no longer
   claim_token         text,          -- of a granted claim: what completes, releases or extends it, here or by REST
   lease_expires_at    timestamptz,
   owner               text,
   previous            jsonb,         -- first after a release or lapse: {attempt, ended, owner, note, at}
-  of_index            int            -- check_many: the lower item (from 1) with the same key, whose duplicate this one is
+  of_index            int,           -- check_many: the lower item (from 1) with the same key, whose duplicate this one is
+  result_expires_at   timestamptz    -- until when the result is kept (null: as long as the record is warm)
 );
 
 -- What the end of a claim answers.
@@ -166,10 +167,10 @@ BEGIN
 END $$;
 
 -- As dedup.digest_v1, with the pads at hand. (Not IMMUTABLE, as convert_to is not: so it is inlined.)
-CREATE FUNCTION dedup.digest_of(outer_pad bytea, inner_pad bytea, topic text, generation bigint, grp text, full_key text) RETURNS uuid LANGUAGE sql STABLE AS $$
+CREATE FUNCTION dedup.digest_of(outer_pad bytea, inner_pad bytea, topic text, generation bigint, grp text, group_generation bigint, full_key text) RETURNS uuid LANGUAGE sql STABLE AS $$
   SELECT encode(substring(sha256(outer_pad || sha256(inner_pad
     || int2send(octet_length(topic)::int2) || convert_to(topic, 'UTF8') || '\x0008'::bytea || int8send(generation)
-    || int2send(octet_length(grp)::int2) || convert_to(grp, 'UTF8') || '\x00080000000000000000'::bytea
+    || int2send(octet_length(grp)::int2) || convert_to(grp, 'UTF8') || '\x0008'::bytea || int8send(group_generation)
     || int2send(octet_length(full_key)::int2) || convert_to(full_key, 'UTF8'))) FOR 16), 'hex')::uuid $$;
 
 -- What a record keeps of a fingerprint: 0 stands for none.
@@ -281,6 +282,14 @@ EXCEPTION WHEN lock_not_available THEN
   PERFORM dedup.key_busy();
 END $$;
 
+CREATE FUNCTION dedup.with_result(w dedup.answer, p_digest uuid, p_fence bigint, p_now bigint) RETURNS dedup.answer LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  SELECT r.status, r.media_type, r.headers::jsonb, r.body, r.omitted, dedup.at(r.keep_until_ms)
+    INTO w.result_status, w.result_media_type, w.result_headers, w.result_body, w.result_omitted, w.result_expires_at FROM dedup.result_of(p_digest, p_fence, p_now) r;
+  w.result_omitted := NOT FOUND OR w.result_omitted;
+  RETURN w;
+END $$;
+
 -- Shapes what was decided as REST does (`services/region/src/wire/answer.rs`).
 CREATE FUNCTION dedup.shape(f dedup.fact, a dedup.ask, p_topic text, p_key text, p_previous jsonb) RETURNS dedup.answer LANGUAGE plpgsql AS $$
 DECLARE
@@ -293,7 +302,7 @@ BEGIN
     w.fingerprint_checked := false;
     w.expires_at := dedup.at(f.expires);
     w.outcome := CASE WHEN f.meta & 8 = 0 THEN 'succeeded' ELSE 'failed' END;
-    w.result_omitted := nullif(f.meta & 32 <> 0, false);
+    IF f.meta & 32 <> 0 THEN w := dedup.with_result(w, f.digest, 0, f.at_ms); END IF;
     RETURN w;
   END IF;
   w.first_seen_at := dedup.at(f.first_seen);
@@ -320,9 +329,7 @@ BEGIN
     w.outcome := CASE WHEN f.meta & 8 = 0 THEN 'succeeded' ELSE 'failed' END;
     w.completed_at := dedup.at(f.ends);
     IF f.meta & 32 <> 0 THEN
-      SELECT r.status, r.media_type, r.headers::jsonb, r.body, r.omitted INTO w.result_status, w.result_media_type, w.result_headers, w.result_body, w.result_omitted
-        FROM dedup.result_of(f.digest, f.fence) r;
-      w.result_omitted := NOT FOUND OR w.result_omitted;
+      w := dedup.with_result(w, f.digest, f.fence, f.at_ms);
     END IF;
   ELSE
     w.verdict := 'in_progress';
@@ -352,7 +359,7 @@ DECLARE
   v_prev    jsonb;
 BEGIN
   PERFORM pg_advisory_xact_lock_shared(1684366453, 1);   -- ROTATION: the layout below stays true until this transaction ends
-  SELECT k.*, t.name AS topic, t.topic_id, t.generation, t.lease_max_ms, t.keep_key, t.default_region,
+  SELECT k.*, t.name AS topic, t.topic_id, t.generation, coalesce((t.groups ->> p_group)::bigint, 0) AS group_generation, t.lease_max_ms, t.keep_key, t.default_region,
          coalesce(p_window, t.window_ms) AS window_ms, coalesce(p_lease, t.lease_ms) AS lease_ms,
          (SELECT max(u.live_until_ms) FROM dedup.topic_use u WHERE u.topic_id = t.topic_id) AS used_until
     INTO d FROM dedup.desk k LEFT JOIN dedup.topics t ON t.name = p_topic AND NOT t.deleted;
@@ -377,7 +384,7 @@ BEGIN
   ELSE v_request := dedup.request_of(d.request_outer, d.request_inner, p_request_id);
   END IF;
 
-  v_digest := dedup.digest_of(d.outer_pad, d.inner_pad, d.topic, d.generation, p_group, p_key);
+  v_digest := dedup.digest_of(d.outer_pad, d.inner_pad, d.topic, d.generation, p_group, d.group_generation, p_key);
   v_now := dedup.now_ms();
   v_until := dedup.after(v_now, d.window_ms);
   v_ends := CASE WHEN p_claim THEN v_now + least(d.lease_ms, d.window_ms) ELSE v_now END;
@@ -390,7 +397,7 @@ BEGIN
     v_until := dedup.t_out(d.origin, v_expires);
     IF d.used_until >= v_until THEN NULL; ELSE PERFORM dedup.topic_used(d.topic_id, v_until, v_now); END IF;
     IF NOT p_claim AND d.keep_key <> 'always' THEN
-      RETURN ('first', false, p_key, dedup.fence_text(v_fence), 1, dedup.at(v_now), dedup.at(v_until), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::dedup.answer;
+      RETURN ('first', false, p_key, dedup.fence_text(v_fence), 1, dedup.at(v_now), dedup.at(v_until), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::dedup.answer;
     END IF;
     f := (1, v_digest, v_fence, v_request, v_fp, v_now, v_until, v_ends, CASE WHEN p_claim THEN 257 ELSE 275 END, v_now);
     a := (1, v_digest, 1, p_claim, v_request, v_fp, d.window_ms, d.lease_ms);
@@ -458,7 +465,7 @@ DECLARE
   w          dedup.answer;
 BEGIN
   PERFORM pg_advisory_xact_lock_shared(1684366453, 1);
-  SELECT k.*, t.name AS topic, t.topic_id, t.generation, t.window_ms, t.keep_key, t.default_region
+  SELECT k.*, t.name AS topic, t.topic_id, t.generation, coalesce((t.groups ->> grp)::bigint, 0) AS group_generation, t.window_ms, t.keep_key, t.default_region
     INTO d FROM dedup.desk k LEFT JOIN dedup.topics t ON t.name = topic AND NOT t.deleted;
   PERFORM dedup.steady(d.timeline);
   PERFORM dedup.need_common(d.topic_id, topic, grp, window_ms);
@@ -467,7 +474,7 @@ BEGIN
   IF n = 0 THEN RETURN; END IF;
   FOR i IN 1..n LOOP
     v_full := v_full || dedup.full_key(keys[array_lower(keys, 1) + i - 1], d.default_region, d.prefixes);
-    v_digest := v_digest || dedup.digest_of(d.outer_pad, d.inner_pad, d.topic, d.generation, grp, v_full[i]);
+    v_digest := v_digest || dedup.digest_of(d.outer_pad, d.inner_pad, d.topic, d.generation, grp, d.group_generation, v_full[i]);
     v_fp := v_fp || CASE WHEN fingerprints IS NULL THEN 0 ELSE dedup.fingerprint_of(d.fingerprint_outer, d.fingerprint_inner, fingerprints[array_lower(fingerprints, 1) + i - 1]) END;
   END LOOP;
   SELECT array_agg(l.leader ORDER BY l.i) INTO v_leader
@@ -553,7 +560,7 @@ DECLARE
 BEGIN
   SELECT x.* INTO t FROM dedup.read_token(p_token) x;
   PERFORM pg_advisory_xact_lock_shared(1684366453, 1);
-  SELECT k.*, o.topic_id, o.lease_ms, o.lease_max_ms INTO d FROM dedup.desk k LEFT JOIN dedup.topics o ON o.name = t.topic AND NOT o.deleted;
+  SELECT k.*, o.topic_id, o.lease_ms, o.lease_max_ms, o.keep_results_ms INTO d FROM dedup.desk k LEFT JOIN dedup.topics o ON o.name = t.topic AND NOT o.deleted;
   PERFORM dedup.steady(d.timeline);
   PERFORM dedup.need_text('note', p_note, 4096, true);
   IF p_op = 'extend' THEN
@@ -577,7 +584,7 @@ BEGIN
       DETAIL = format('outcome %s, fence %s', CASE WHEN f.meta & 8 = 0 THEN 'succeeded' ELSE 'failed' END, dedup.fence_text(f.fence));
   ELSIF r.outcome = 'lease-lost' THEN
     RAISE EXCEPTION USING ERRCODE = 'DD020', MESSAGE = 'lease-lost: the fence of this claim token is not the current one; nothing was changed',
-      DETAIL = CASE WHEN f.digest IS NULL AND EXISTS (SELECT 1 FROM dedup.forget_log g WHERE g.digest = t.digest) THEN 'state forgotten'
+      DETAIL = CASE WHEN f.digest IS NULL AND (dedup.is_floored(t.digest, t.fence) OR EXISTS (SELECT 1 FROM dedup.forget_log g WHERE g.digest = t.digest)) THEN 'state forgotten'
                     WHEN f.digest IS NULL THEN 'state expired'
                     ELSE format('state %s, attempt %s, fence %s', (ARRAY['in_progress', 'in_doubt', 'done', 'released', 'issued'])[f.meta & 7], f.meta >> 8, dedup.fence_text(f.fence)) END,
       HINT = 'Roll back: the work belongs to the newer owner. Claim again and follow that verdict.';
@@ -585,7 +592,7 @@ BEGIN
   IF p_op = 'extend' AND f.ends > f.expires AND d.topic_id IS NOT NULL THEN PERFORM dedup.topic_used(d.topic_id, f.ends, f.at_ms); END IF;
   w.state := (ARRAY['in_progress', 'in_doubt', 'done', 'released', 'issued'])[f.meta & 7];
   w.replayed := r.outcome = 'replayed';
-  IF p_op = 'complete' THEN w.result_stored := v_hash IS NOT NULL AND NOT v_omitted; END IF;
+  IF p_op = 'complete' THEN w.result_stored := v_hash IS NOT NULL AND NOT v_omitted AND coalesce(d.keep_results_ms, -1) <> 0; END IF;
   IF p_op = 'extend' THEN w.lease_expires_at := dedup.at(f.ends); END IF;
   w.expires_at := dedup.at(f.expires);
   RETURN w;

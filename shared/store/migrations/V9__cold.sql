@@ -92,6 +92,38 @@ BEGIN
   RETURN 'frozen';
 END $$;
 
+-- Results that are kept for longer than their partition go on to the current one before it is removed. Answers how many went, at most p_limit.
+CREATE FUNCTION dedup.carry_results_v1(p_segment int, p_limit int) RETURNS int LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms' AS $$
+DECLARE
+  v_current int;
+  v_moved   int;
+BEGIN
+  PERFORM pg_advisory_xact_lock_shared(1684366453, 1);
+  SELECT l.current_segment INTO v_current FROM dedup.layout l;
+  IF v_current = p_segment THEN RETURN 0; END IF;
+  WITH moved AS (
+    DELETE FROM dedup.results r WHERE r.segment_id = p_segment AND (r.digest, r.fence) IN (
+      SELECT x.digest, x.fence FROM dedup.results x WHERE x.segment_id = p_segment AND x.keep_until_ms > dedup.now_ms() LIMIT p_limit) RETURNING r.*)
+  INSERT INTO dedup.results (digest, fence, segment_id, status, keep_until_ms, omitted, result_hash, media_type, headers, body)
+    SELECT digest, fence, v_current, status, keep_until_ms, omitted, result_hash, media_type, headers, body FROM moved;
+  GET DIAGNOSTICS v_moved = ROW_COUNT;
+  RETURN v_moved;
+END $$;
+
+-- What is not told any more is not kept either: the hash stays, which tells a repetition of the same completion. Answers how many, at most p_limit.
+CREATE FUNCTION dedup.purge_results_v1(p_limit int) RETURNS int LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms' AS $$
+DECLARE
+  v_purged int;
+BEGIN
+  PERFORM pg_advisory_xact_lock_shared(1684366453, 1);
+  UPDATE dedup.results r SET status = NULL, omitted = true, media_type = NULL, headers = '{}', body = NULL
+    FROM (SELECT x.segment_id, x.digest, x.fence FROM dedup.results x WHERE x.keep_until_ms > 0 AND NOT x.omitted AND x.keep_until_ms <= dedup.now_ms() LIMIT p_limit) o
+    WHERE r.segment_id = o.segment_id AND r.digest = o.digest AND r.fence = o.fence;
+  GET DIAGNOSTICS v_purged = ROW_COUNT;
+  RETURN v_purged;
+END $$;
+GRANT EXECUTE ON FUNCTION dedup.carry_results_v1(int, int), dedup.purge_results_v1(int) TO dedup_janitor;
+
 -- A frozen segment in which nothing counts any more needs no archive. Answers retired | held | busy | not-frozen.
 CREATE FUNCTION dedup.retire_v1(p_segment int) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

@@ -145,6 +145,8 @@ pub enum FinishAnswer {
         at_ms: i64,
         /// When the record was read.
         basis: Basis,
+        /// Its result is kept until a time that is not in the record here, so it is not for caches.
+        bounded: bool,
     },
     /// Completed before with another outcome or result.
     AlreadyCompleted {

@@ -120,7 +120,7 @@ struct Belief<'a> {
 
 impl<'a> Belief<'a> {
     fn of(home: &'a Home) -> Self {
-        Self { home, identity: home.cache_identity(), now_ms: home.clock.bound_ms().unwrap_or(i64::MAX) }
+        Self { home, identity: home.cache_identity(), now_ms: home.clock.cache_bound_ms().unwrap_or(i64::MAX) }
     }
 
     /// Why a value is not believed.
@@ -131,6 +131,8 @@ impl<'a> Belief<'a> {
             Some("forgotten since, or the forget log is not loaded")
         } else if self.now_ms >= cached.record.expires_ms {
             Some("past its window")
+        } else if cached.record.result.as_ref().and_then(|r| r.keep_until_ms).is_some_and(|until| self.now_ms >= until) {
+            Some("its result is kept no longer")
         } else {
             None
         }
@@ -318,8 +320,7 @@ impl Ladder {
         let mut current: Option<(&Group<'_>, DigestScope)> = None;
         for query in queries {
             if current.as_ref().is_none_or(|(group, _)| **group != query.group) {
-                let scope = DigestScope::new(&self.inner.secret, &policy.topic, policy.generation, &query.group, 0);
-                current = Some((&query.group, scope));
+                current = Some((&query.group, policy.scope(&self.inner.secret, &query.group)));
             }
             if let Some((_, scope)) = &current {
                 digests.push(scope.digest(&query.key));
@@ -346,7 +347,7 @@ impl Ladder {
 
     /// After the commit: a done record goes up the ladder.
     fn keep(&self, home: &Home, digest: Digest, record: &Arc<Record>, basis: Basis) {
-        let (Some((home_id, _)), Some(now_ms)) = (home.cache_identity(), home.clock.bound_ms()) else { return };
+        let (Some((home_id, _)), Some(now_ms)) = (home.cache_identity(), home.clock.cache_bound_ms()) else { return };
         let Some(cached) = Cached::of(record, basis, home_id) else { return };
         if now_ms >= record.expires_ms {
             return;
@@ -382,7 +383,7 @@ impl Ladder {
             span.answered(found.iter().flatten().count());
             drop(span);
             for (digest, answer) in digests.iter().zip(&found) {
-                if let Ok(FinishAnswer::Applied { record, basis, .. }) = answer {
+                if let Ok(FinishAnswer::Applied { record, basis, bounded: false, .. }) = answer {
                     self.keep(home, *digest, record, *basis);
                 }
             }
@@ -400,7 +401,7 @@ impl Ladder {
     pub async fn lookup(&self, topic: &Topic, group: &Group<'_>, key: &Key<'_>, deadline: Instant) -> Result<LookedUp, Refusal> {
         let home = self.inner.homes.get(key.home());
         let policy = self.policy_for(home, topic).await?;
-        let digest = Digest::of(&self.inner.secret, &policy.topic, policy.generation, group, 0, key);
+        let digest = policy.scope(&self.inner.secret, group).digest(key);
         let mut caches = Vec::new();
         let belief = Belief::of(home);
         let report = |tier, cached: Option<Cached>| {

@@ -30,11 +30,13 @@ pub use janitor::{ImportRow, ImportTopic, Janitor, JanitorError, JanitorSettings
 pub use ladder::{Ladder, LookedUp, Query, Request, TierReport};
 pub use local::{LocalHealth, LocalTier};
 pub use metrics::StoreMetrics;
-pub use operators::{AuditEntry, Deed, ForceReleased, Forgotten, OpenAt, OpenClaim, OpenPage, OpenState, Spread};
+pub use operators::{
+    AuditEntry, Deed, ForceReleased, Forgotten, ForgottenAll, JobSpec, JobStarted, JobView, OpenAt, OpenClaim, OpenPage, OpenState, Spread,
+};
 pub use postgres::{
     CLIENT_VERSION, ConnectError, Hello, HomeProblem, MigrateError, Migrated, PgTarget, SCHEMA_VERSION, ask_home, check_home, connect_once,
     migrate, raise_epoch,
 };
 pub use refusal::{Applied, Refusal, RefusalKind};
 pub use segments::SegmentInfo;
-pub use topics::{DeleteOutcome, PutOutcome, PutTopic, TopicSpec, Topics, TopicsError};
+pub use topics::{DeleteOutcome, ForgotAll, PutOutcome, PutTopic, TopicSpec, Topics, TopicsError};

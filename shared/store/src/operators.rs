@@ -157,3 +157,59 @@ pub struct Forgotten {
     /// Per region, by name.
     pub regions: Vec<Spread>,
 }
+
+/// What forgetting a topic or group did.
+#[derive(Debug, Clone)]
+pub struct ForgottenAll {
+    /// The generation that counts now, of the topic or of the group.
+    pub generation: i64,
+    /// Home name → done (else: kept trying).
+    pub homes: Vec<(String, bool)>,
+    /// Caches, for the homes where it is done.
+    pub regions: Vec<Spread>,
+}
+
+/// A job that forgets what was first seen within a range of time.
+#[derive(Debug, Clone)]
+pub struct JobSpec {
+    /// Chosen by the caller, so that asking again does not begin another.
+    pub id: Uuid,
+    /// Topic.
+    pub topic: Topic,
+    /// Group; `None`: all.
+    pub group: Option<String>,
+    /// First seen from here on, ms.
+    pub from_ms: i64,
+    /// And before this, ms.
+    pub to_ms: i64,
+    /// Only counts.
+    pub dry_run: bool,
+}
+
+/// How beginning a job went in one home.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JobStarted {
+    /// It is there.
+    Queued,
+    /// The home has no such topic (yet).
+    NoTopic,
+    /// The topic does not keep its keys, so its records cannot be told from others.
+    KeysNotKept,
+}
+
+/// A job as one home has it.
+#[derive(Debug, Clone)]
+pub struct JobView {
+    /// What it is to do.
+    pub spec: JobSpec,
+    /// `queued`, `running` or `done`.
+    pub state: String,
+    /// Records looked at.
+    pub looked: i64,
+    /// Of them, those that were meant (and, unless it is a dry run, forgotten).
+    pub matched: i64,
+    /// Home time, ms.
+    pub created_ms: i64,
+    /// Home time of the latest progress, ms.
+    pub changed_ms: i64,
+}

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::home::{Home, Homes};
-use crate::postgres::{TopicRow, call_put_topic, call_topic_in_use};
+use crate::postgres::{Raised, TopicRow, call_put_topic, call_raise_generation, call_topic_in_use};
 use crate::{Refusal, RefusalKind};
 
 /// What a PUT sets.
@@ -25,6 +25,8 @@ pub struct TopicSpec {
     pub keep_key: KeepKey,
     /// Prefix for keys without a known one.
     pub default_region: Option<String>,
+    /// How long results are kept, ms; `None`: as long as the record is warm.
+    pub keep_results_ms: Option<i64>,
 }
 
 /// A PUT.
@@ -58,6 +60,18 @@ pub struct DeleteOutcome {
     pub homes: Vec<(String, bool)>,
 }
 
+/// What forgetting a topic or group did.
+#[derive(Debug, Clone)]
+pub struct ForgotAll {
+    /// The generation that counts now, of the topic or of the group.
+    pub generation: i64,
+    /// Home name → its position in the home's forget log, where it was raised; else: kept trying.
+    pub homes: Vec<(String, Option<i64>)>,
+}
+
+/// Groups of one topic that can be forgotten by themselves.
+pub const GROUPS_MAX: usize = 1000;
+
 /// Why a topic was not changed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum TopicsError {
@@ -76,6 +90,9 @@ pub enum TopicsError {
         /// Where.
         homes: Vec<String>,
     },
+    /// So many groups were forgotten that only the whole topic can be.
+    #[error("{GROUPS_MAX} groups of the topic were forgotten before")]
+    TooManyGroups,
     /// Not enough homes could be reached.
     #[error(transparent)]
     Refused(#[from] Refusal),
@@ -105,9 +122,12 @@ impl Topics {
         this
     }
 
-    /// The newest copy any reachable home has, tombstones too.
-    fn newest(&self, topic: &Topic) -> Option<Arc<TopicRow>> {
-        self.homes.iter().filter_map(|h| h.topic(topic)).map(|c| c.row).max_by_key(|row| row.rank())
+    /// The newest copy any reachable home has, tombstones too, with the highest generations of all.
+    fn newest(&self, topic: &Topic) -> Option<TopicRow> {
+        let copies: Vec<Arc<TopicRow>> = self.homes.iter().filter_map(|h| h.topic(topic)).map(|c| c.row).collect();
+        let mut newest = TopicRow::clone(copies.iter().max_by_key(|row| row.rank())?);
+        copies.iter().for_each(|row| newest.policy.catch_up(&row.policy));
+        Some(newest)
     }
 
     /// A topic's policy for reading questions: the newest known copy. Looks anew before saying that there is none; `Err` while no home
@@ -160,7 +180,7 @@ impl Topics {
         names.dedup();
         names
             .iter()
-            .filter_map(|name| self.newest(name).filter(|r| !r.deleted).map(|r| (Arc::new(r.policy.clone()), self.versions(name))))
+            .filter_map(|name| self.newest(name).filter(|r| !r.deleted).map(|r| (Arc::new(r.policy), self.versions(name))))
             .collect()
     }
 
@@ -184,11 +204,14 @@ impl Topics {
             version: old.as_ref().map_or(0, |r| r.policy.version) + 1,
             // A topic put again after its deletion knows nothing of the keys from before.
             generation: old.as_ref().map_or(0, |r| r.policy.generation + i64::from(r.deleted)),
+            groups: old.as_ref().map(|r| r.policy.groups.clone()).unwrap_or_default(),
+            revision: 0,
             window: put.spec.window,
             lease_ms: put.spec.lease_ms,
             lease_max_ms: put.spec.lease_max_ms,
             keep_key: put.spec.keep_key,
             default_region: put.spec.default_region,
+            keep_results_ms: put.spec.keep_results_ms,
         };
         let row = TopicRow { policy: policy.clone(), stamp: Uuid::new_v4(), deleted: false, changed_ms: 0 };
         let homes = self.offer_all(&row, deadline).await;
@@ -223,6 +246,41 @@ impl Topics {
         Ok(DeleteOutcome { version: row.policy.version, homes })
     }
 
+    /// Forgets all keys of a topic, or of one of its groups (`None`: all of them), in all homes that can be reached; the others follow as soon
+    /// as they can.
+    pub async fn forget_all(
+        &self,
+        topic: &Topic,
+        group: Option<&str>,
+        actor: &str,
+        reason: &str,
+        deadline: Instant,
+    ) -> Result<ForgotAll, TopicsError> {
+        self.refresh().await;
+        let mut policy = self.newest(topic).filter(|r| !r.deleted).ok_or(TopicsError::NotFound)?.policy;
+        let generation = match group {
+            None => {
+                policy.generation += 1;
+                policy.generation
+            }
+            Some(group) => {
+                if policy.groups.len() >= GROUPS_MAX && !policy.groups.contains_key(group) {
+                    return Err(TopicsError::TooManyGroups);
+                }
+                let generation = policy.groups.entry(group.to_owned()).or_default();
+                *generation += 1;
+                *generation
+            }
+        };
+        let (policy, group) = (&policy, group.unwrap_or_default());
+        let raised = |h: Arc<Home>| async move { (h.spec.name.clone(), raise(&h, policy, actor, group, reason, deadline).await) };
+        let homes = join_all(self.homes.iter().map(|h| raised(Arc::clone(h)))).await;
+        if homes.iter().all(|(_, pos)| pos.is_none()) {
+            return Err(Refusal::not_applied(RefusalKind::HomeUnavailable).into());
+        }
+        Ok(ForgotAll { generation, homes })
+    }
+
     async fn offer_all(&self, row: &TopicRow, deadline: Instant) -> Vec<(String, bool)> {
         join_all(self.homes.iter().map(|h| async move { (h.spec.name.clone(), offer(h, row, deadline).await) })).await
     }
@@ -235,7 +293,7 @@ impl Topics {
         for name in names {
             let Some(newest) = self.newest(&name) else { continue };
             for home in self.homes.iter() {
-                let lags = home.topic(&name).is_none_or(|c| c.row.rank() < newest.rank());
+                let lags = home.topic(&name).is_none_or(|c| c.row.rank() < newest.rank() || c.policy.is_behind(&newest.policy));
                 if lags && home.refusal().is_none() && home.topics_loaded() {
                     let applied = offer(home, &newest, Instant::now() + Duration::from_secs(2)).await;
                     tracing::info!(home = %home.spec.name, topic = %name, version = newest.policy.version, applied, "repaired a topic that lagged");
@@ -245,7 +303,39 @@ impl Topics {
     }
 }
 
+/// Between two tries to raise a generation: each may make claims wait.
+const RAISE_PAUSE: Duration = Duration::from_secs(1);
+/// What the audit of a home says that heard of it later.
+const LATER: (&str, &str) = ("repair", "forgotten while this home was away");
+
+/// Raises the generations in one home; its position in the forget log.
+async fn raise(home: &Home, policy: &TopicPolicy, actor: &str, group: &str, reason: &str, deadline: Instant) -> Option<i64> {
+    loop {
+        let raised =
+            home.direct(deadline, async |client, who| call_raise_generation(client, who, policy, actor, group, reason).await).await;
+        match raised {
+            Ok(Raised::Done(pos)) => {
+                home.topics_as_of(Instant::now()).await;
+                return Some(pos);
+            }
+            Ok(Raised::Busy) if Instant::now() + RAISE_PAUSE < deadline => tokio::time::sleep(RAISE_PAUSE).await,
+            _ => return None,
+        }
+    }
+}
+
 async fn offer(home: &Home, row: &TopicRow, deadline: Instant) -> bool {
+    // What was forgotten elsewhere is forgotten here by its own call, which sees to the claims under way.
+    let here = home.topic(&row.policy.topic).filter(|c| !c.row.deleted && !row.deleted);
+    if here.as_ref().is_some_and(|c| c.policy.is_behind(&row.policy)) {
+        let (actor, reason) = LATER;
+        if raise(home, &row.policy, actor, "", reason, deadline).await.is_none() {
+            return false;
+        }
+    }
+    if here.is_some_and(|c| c.row.rank() >= row.rank()) {
+        return true;
+    }
     let applied = home.direct(deadline, async |client, _| call_put_topic(client, row).await).await.unwrap_or(false);
     if applied {
         home.topics_as_of(Instant::now()).await;

@@ -19,7 +19,7 @@ use commits::{Commits, Replies};
 pub enum Mode {
     /// They pass.
     Pass,
-    /// What the client sends arrives; what the server answers is lost.
+    /// What the client sends arrives; what the server answers is lost. (A connection that lost something ends with what comes after it.)
     LoseReplies,
     /// What the client sends is lost.
     LoseRequests,
@@ -289,6 +289,7 @@ async fn pump(mut from: OwnedReadHalf, to: OwnedWriteHalf, shared: &Shared, dire
     let (chunks, mut late) = tokio::sync::mpsc::channel::<(tokio::time::Instant, Vec<u8>)>(1024);
     let reading = async {
         let mut buffer = vec![0; 64 * 1024];
+        let mut broken = false;
         while let Ok(n @ 1..) = from.read(&mut buffer).await {
             while shared.mode() == Mode::Stall {
                 tokio::time::sleep(Duration::from_millis(5)).await;
@@ -301,7 +302,12 @@ async fn pump(mut from: OwnedReadHalf, to: OwnedWriteHalf, shared: &Shared, dire
             };
             if loses {
                 shared.lost.fetch_add(n as u64, Ordering::SeqCst);
+                broken = true;
                 continue;
+            }
+            // No network carries what comes after lost bytes: a peer would read one message's end as another's.
+            if broken {
+                return;
             }
             let mut due = tokio::time::Instant::now() + shared.delay(direction);
             match look(&buffer[..n]) {

@@ -58,6 +58,7 @@ fn words_are_made_alike_in_rust_and_sql() {
                 headers: "{\"a\":\"b\"}".into(),
                 body: body.clone(),
                 omitted: false,
+                keep_until_ms: None,
             };
             let sql = "SELECT dedup.result_hash($1, $2, dedup.headers_text('{\"a\": \"b\"}'), $3)";
             let hash: Uuid = owner.query_one(sql, &[&status.map(i32::from), &media, &body]).await.unwrap().get(0);

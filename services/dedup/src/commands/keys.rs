@@ -1,12 +1,14 @@
-//! `dedup keys lookup`, `dedup keys forget` and `dedup keys force-release`.
+//! `dedup keys`: look-up, the ways to forget, and forced release.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
+use std::time::Duration;
 
-use dedup_client::{Client, Lookup, RecordRef};
+use dedup_client::{Client, ForgetAll, ForgetJob, Job, JobInHome, Lookup, RecordRef};
 use serde_json::Value;
 
 use super::connect::{ConnectArgs, explained, shown};
-use crate::output::say;
+use crate::output::{complain, say};
 
 /// What `dedup keys` can do.
 #[derive(Debug, clap::Subcommand)]
@@ -27,6 +29,48 @@ pub enum KeysCommand {
         /// Why, for the audit
         #[arg(long)]
         reason: String,
+    },
+    /// Forget all keys of a topic, or of one of its groups, at once in every tier and region. Audited. Exit code 2: a home could not be reached and
+    /// forgets later, by itself
+    ForgetAll {
+        #[command(flatten)]
+        connect: ConnectArgs,
+        /// Topic
+        #[arg(long)]
+        topic: String,
+        /// Only this consumer group (default: all of them)
+        #[arg(long)]
+        group: Option<String>,
+        /// Why, for the audit
+        #[arg(long)]
+        reason: String,
+    },
+    /// Forget what was first seen within a range of time, of a topic with keep_key = "always": a job of the janitors, watched until it is done.
+    /// Audited. Exit code 2: it is not in every home
+    ForgetRange {
+        #[command(flatten)]
+        connect: ConnectArgs,
+        /// Topic
+        #[arg(long)]
+        topic: String,
+        /// Only this consumer group (default: all of them)
+        #[arg(long)]
+        group: Option<String>,
+        /// First seen from here on, like 2026-12-24T18:00:00Z (default: from the beginning)
+        #[arg(long)]
+        from: Option<String>,
+        /// And before this (default: now)
+        #[arg(long)]
+        to: Option<String>,
+        /// Only count
+        #[arg(long)]
+        dry_run: bool,
+        /// Why, for the audit
+        #[arg(long)]
+        reason: String,
+        /// Go on watching (and, in homes that it has not reached, begin) this job
+        #[arg(long, value_name = "UUID")]
+        job: Option<String>,
     },
     /// End an open claim of whoever holds it: the next claim is `first`. Make sure its work has stopped. Audited
     ForceRelease {
@@ -58,6 +102,14 @@ pub async fn run(command: KeysCommand) -> anyhow::Result<ExitCode> {
     match command {
         KeysCommand::Lookup { connect, key } => lookup(&connect.client()?, key).await,
         KeysCommand::Forget { connect, key, reason } => forget(&connect.client()?, key, reason).await,
+        KeysCommand::ForgetAll { connect, topic, group, reason } => {
+            forget_all(&connect.client()?, &topic, &ForgetAll { group, reason }).await
+        }
+        KeysCommand::ForgetRange { connect, topic, group, from, to, dry_run, reason, job } => {
+            // An id of our own, so that a repetition of the call begins no second job.
+            let job = Some(job.unwrap_or_else(dedup_client::new_request_id));
+            forget_range(&connect.client()?, &topic, &ForgetJob { job_id: job, group, from, to, dry_run, reason }).await
+        }
         KeysCommand::ForceRelease { connect, key, reason } => force_release(&connect.client()?, key, reason).await,
     }
 }
@@ -80,20 +132,64 @@ async fn forget(client: &Client, key: KeyArgs, reason: String) -> anyhow::Result
     let forgotten = client.forget(&topic, &key.record(Some(reason))).await;
     let forgotten = forgotten.map_err(explained)?;
     say(if forgotten.removed { format!("{text}: forgotten in its home") } else { format!("{text}: there was no record to forget") });
-    for (region, state) in &forgotten.regions {
-        let meaning = if state == "pending" {
-            "pending: its caches drop the key as soon as they hear of it, within 1 s while connected"
-        } else {
-            state
-        };
+    say_regions(&forgotten.regions, &forgotten.unheard);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Whose caches have heard of it.
+fn say_regions(regions: &BTreeMap<String, String>, unheard: &BTreeMap<String, Vec<String>>) {
+    for (region, state) in regions {
+        let meaning =
+            if state == "pending" { "pending: its caches forget as soon as they hear of it, within 1 s while connected" } else { state };
         say(format!("  {region}: {meaning}"));
     }
-    for (region, instances) in &forgotten.unheard {
+    for (region, instances) in unheard {
         let names = instances.join(", ");
         say(format!("  {region}: not heard of: {names} (down, so without caches; or cut off, and it may still say duplicate from memory)"));
     }
-    Ok(ExitCode::SUCCESS)
 }
+
+/// Exit code where a home has yet to do it.
+const PENDING: u8 = 2;
+
+async fn forget_all(client: &Client, topic: &str, what: &ForgetAll) -> anyhow::Result<ExitCode> {
+    let done = client.forget_all(topic, what).await.map_err(explained)?;
+    let of = what.group.as_ref().map_or_else(|| format!("topic {topic}"), |group| format!("group {group} of topic {topic}"));
+    let homes: Vec<String> = done.homes.iter().map(|(home, state)| format!("{home} {state}")).collect();
+    say(format!("{of}: all keys are forgotten (generation {}; homes: {})", done.generation, homes.join(", ")));
+    say_regions(&done.regions, &done.unheard);
+    let pending = done.homes.values().any(|state| state != "applied");
+    Ok(if pending { ExitCode::from(PENDING) } else { ExitCode::SUCCESS })
+}
+
+async fn forget_range(client: &Client, topic: &str, what: &ForgetJob) -> anyhow::Result<ExitCode> {
+    let started = client.start_forget_job(topic, what).await.map_err(explained)?;
+    say(format!("job {}", started.job_id));
+    let mut last = String::new();
+    loop {
+        let job: Job = client.job(&started.job_id).await.map_err(explained)?;
+        let line = |(home, at): (&String, &JobInHome)| {
+            format!("{home} {}: {} looked at, {} {}", at.state, at.looked, at.matched, if what.dry_run { "meant" } else { "forgotten" })
+        };
+        let line: Vec<String> = job.homes.iter().map(line).collect();
+        let line = line.join("; ");
+        if line != last {
+            say(&line);
+            last = line;
+        }
+        if job.homes.values().all(|at| !matches!(at.state.as_str(), "queued" | "running")) {
+            let everywhere = job.homes.values().all(|at| at.state == "done");
+            if !everywhere {
+                complain(&anyhow::anyhow!("not every home has it: repeat the command with --job {}", started.job_id));
+            }
+            return Ok(if everywhere { ExitCode::SUCCESS } else { ExitCode::from(PENDING) });
+        }
+        tokio::time::sleep(WATCH_PAUSE).await;
+    }
+}
+
+/// Between two looks at a job.
+const WATCH_PAUSE: Duration = Duration::from_millis(500);
 
 async fn force_release(client: &Client, key: KeyArgs, reason: String) -> anyhow::Result<ExitCode> {
     let (topic, text) = (key.topic.clone(), key.key.clone());

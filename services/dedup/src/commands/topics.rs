@@ -19,7 +19,7 @@ pub enum TopicsCommand {
     Apply {
         #[command(flatten)]
         connect: ConnectArgs,
-        /// TOML: [topics.NAME] with window_ms (or "forever"), lease_ms, lease_max_ms, keep_key, default_region
+        /// TOML: [topics.NAME] with window_ms (or "forever"), lease_ms, lease_max_ms, keep_key, default_region, keep_results_ms
         file: PathBuf,
     },
     /// Show all topics
@@ -109,6 +109,7 @@ fn is_so(view: &TopicView, policy: &TopicPolicy) -> bool {
         && is.lease_max_ms == policy.lease_max_ms
         && is.keep_key == policy.keep_key
         && is.default_region == policy.default_region
+        && is.keep_results_ms == policy.keep_results_ms
 }
 
 /// The version each home has.
@@ -119,14 +120,14 @@ fn homes(view: &TopicView) -> impl Iterator<Item = (&String, &Value)> {
 
 async fn list(client: &Client) -> anyhow::Result<ExitCode> {
     let topics = client.list_topics().await.map_err(explained)?.topics;
-    let header = ["TOPIC", "VERSION", "WINDOW_MS", "LEASE_MS", "LEASE_MAX_MS", "KEEP_KEY", "DEFAULT_REGION", "HOMES"];
+    let header = ["TOPIC", "VERSION", "WINDOW_MS", "LEASE_MS", "LEASE_MAX_MS", "KEEP_KEY", "DEFAULT_REGION", "KEEP_RESULTS_MS", "HOMES"];
     let mut rows = vec![header.map(str::to_owned)];
     rows.extend(topics.iter().map(row));
     table(&rows);
     Ok(ExitCode::SUCCESS)
 }
 
-fn row(view: &TopicView) -> [String; 8] {
+fn row(view: &TopicView) -> [String; 9] {
     let number = |n: Option<u64>| n.map_or_else(|| "-".to_owned(), |n| n.to_string());
     let policy = &view.policy;
     let window = match policy.window_ms {
@@ -150,6 +151,7 @@ fn row(view: &TopicView) -> [String; 8] {
         number(policy.lease_max_ms),
         text(&policy.keep_key),
         text(&policy.default_region),
+        number(policy.keep_results_ms),
         homes.join(","),
     ]
 }

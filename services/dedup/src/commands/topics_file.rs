@@ -7,6 +7,7 @@
 //! lease_max_ms = 86400000        # longest lease a claim may ask for, ms (default: 86400000)
 //! keep_key = "open"              # key texts beside records: "open" (default), "always", "never"
 //! default_region = "eu"          # prefix of keys without a known one (default: none, such keys are refused)
+//! keep_results_ms = 2592000000   # how long results are kept after completion, ms (default: as long as the record is warm)
 //! ```
 //!
 //! Defaults are filled in here and sent, so that what a topic is set to depends on the file alone, and a later run can tell whether
@@ -37,6 +38,7 @@ struct Entry {
     #[serde(default)]
     keep_key: Option<String>,
     default_region: Option<String>,
+    keep_results_ms: Option<u64>,
 }
 
 /// The topics of the file with their full policies, by name.
@@ -73,6 +75,7 @@ fn policy(name: &str, value: toml::Value) -> anyhow::Result<TopicPolicy> {
         lease_max_ms: Some(lease_max_ms),
         keep_key: Some(keep_key.to_owned()),
         default_region: entry.default_region,
+        keep_results_ms: entry.keep_results_ms,
         ..TopicPolicy::default()
     })
 }

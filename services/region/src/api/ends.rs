@@ -88,7 +88,14 @@ impl End for CompleteRequest {
             let bytes = result.body.as_ref().map_or(0, Vec::len) + headers + result.media_type.as_ref().map_or(0, String::len);
             if bytes > limits.result_bytes {
                 // At most once wins over replay: the record is done all the same.
-                result = StoredResult { status: result.status, media_type: None, headers: "{}".into(), body: None, omitted: true };
+                result = StoredResult {
+                    status: result.status,
+                    media_type: None,
+                    headers: "{}".into(),
+                    body: None,
+                    omitted: true,
+                    keep_until_ms: None,
+                };
             }
             Arc::new(result)
         });
@@ -158,7 +165,7 @@ fn stored_result(result: &ResultRequest) -> Result<StoredResult, Problem> {
         no_control("/result/headers", value)?;
     }
     let headers = serde_json::to_string(&result.headers).expect("a map of strings is JSON");
-    Ok(StoredResult { status: result.status, media_type: result.media_type.clone(), headers, body, omitted: false })
+    Ok(StoredResult { status: result.status, media_type: result.media_type.clone(), headers, body, omitted: false, keep_until_ms: None })
 }
 
 /// Checks one item: its token, whether the caller may, and its fields.
@@ -244,8 +251,10 @@ fn shape(
             };
             match op {
                 FinishOp::Complete { result, .. } => {
-                    body.result_stored = Some(result.as_ref().is_some_and(|r| !r.omitted));
-                    body.result_reason = result.as_ref().filter(|r| r.omitted).map(|_| "too-large");
+                    let stored = record.result.as_ref().is_some_and(|r| !r.omitted);
+                    body.result_stored = Some(stored);
+                    let reason = |given: &Arc<StoredResult>| if given.omitted { "too-large" } else { "not-kept" };
+                    body.result_reason = result.as_ref().filter(|_| !stored).map(reason);
                 }
                 FinishOp::Extend { .. } => {
                     body.lease_expires_at = time_text(record.ends_ms);

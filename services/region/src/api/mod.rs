@@ -1,6 +1,7 @@
 //! Handlers: each reads a request, asks the ladder, shapes an answer.
 
 mod audit;
+mod bulk;
 mod docs;
 mod ends;
 mod force_release;
@@ -13,6 +14,7 @@ mod stats;
 mod topics;
 
 pub use audit::{__path_audit, audit};
+pub use bulk::{__path_forget_all, __path_job, __path_start_job, forget_all, job, start_job};
 pub use docs::{docs, openapi, page};
 pub use ends::{__path_complete, __path_complete_batch, __path_extend, __path_extend_batch, __path_release, __path_release_batch};
 pub use ends::{complete, complete_batch, extend, extend_batch, release, release_batch};

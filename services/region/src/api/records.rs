@@ -1,13 +1,12 @@
 //! Reading a record without claiming it, and forgetting one.
 
-use std::collections::BTreeMap;
-
 use actix_web::web::{Data, Path, Payload};
 use actix_web::{HttpRequest, HttpResponse};
 use dedup_core::{Key, State};
 use dedup_runtime::config::Role;
 use dedup_store::Deed;
 
+use super::bulk::spread_body;
 use super::ends::state_word;
 use super::ok;
 use crate::body;
@@ -94,12 +93,6 @@ pub async fn forget(request: HttpRequest, path: Path<String>, payload: Payload, 
     let reason = check_reason(&asked.reason)?;
     let deed = Deed { actor: &caller.name, reason, topic: &policy.topic, group: &group };
     let forgotten = ladder.forget(&key, &deed, deadline).await.map_err(|refusal| service.refused(&caller, &policy.topic, refusal))?;
-    let mut body = ForgetBody { removed: forgotten.removed, regions: BTreeMap::new(), unheard: BTreeMap::new() };
-    for spread in forgotten.regions {
-        body.regions.insert(spread.region.clone(), if spread.done { "done" } else { "pending" });
-        if !spread.unheard.is_empty() {
-            body.unheard.insert(spread.region, spread.unheard);
-        }
-    }
-    Ok(ok(&body))
+    let (regions, unheard) = spread_body(forgotten.regions);
+    Ok(ok(&ForgetBody { removed: forgotten.removed, regions, unheard }))
 }

@@ -64,7 +64,15 @@ fn spec(service: &Service, asked: &TopicPut) -> Result<TopicSpec, Problem> {
                 .with("known", known));
         }
     }
-    Ok(TopicSpec { window, lease_ms, lease_max_ms, keep_key, default_region: asked.default_region.clone() })
+    let keep_results_ms = match (asked.keep_results_ms, window) {
+        (None, _) => None,
+        (Some(ms), window) => {
+            let most = if let Window::Ms(ms) = window { ms } else { limits.window_ms_max };
+            let ms = i64::try_from(ms).ok().filter(|ms| *ms <= most);
+            Some(ms.ok_or_else(|| Problem::range("/keep_results_ms", 0, most))?)
+        }
+    };
+    Ok(TopicSpec { window, lease_ms, lease_max_ms, keep_key, default_region: asked.default_region.clone(), keep_results_ms })
 }
 
 /// One topic.
@@ -120,7 +128,7 @@ fn if_match(request: &HttpRequest) -> Result<Option<i64>, Problem> {
     version.map(Some).ok_or_else(|| Problem::new(Code::InvalidField, "the header If-Match must be a version number"))
 }
 
-fn topics_problem(error: &TopicsError) -> Problem {
+pub(super) fn topics_problem(error: &TopicsError) -> Problem {
     match error {
         TopicsError::NotFound => Problem::new(Code::TopicNotFound, "there is no such topic"),
         TopicsError::VersionDiffers { current } => {
@@ -129,6 +137,7 @@ fn topics_problem(error: &TopicsError) -> Problem {
         TopicsError::InUse { homes } => {
             Problem::new(Code::TopicInUse, "its records are not all past their windows").with("homes", homes.clone())
         }
+        TopicsError::TooManyGroups => Problem::field("/group", error.to_string() + ": forget the whole topic"),
         TopicsError::Refused(refusal) => Problem::refusal(*refusal),
     }
 }
@@ -145,6 +154,7 @@ fn shape(policy: &TopicPolicy, homes: Vec<(String, i64)>) -> TopicBody {
         lease_max_ms: policy.lease_max_ms,
         keep_key: policy.keep_key.as_str(),
         default_region: policy.default_region.clone(),
+        keep_results_ms: policy.keep_results_ms,
         homes: homes.into_iter().collect(),
     }
 }

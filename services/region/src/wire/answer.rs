@@ -1,7 +1,7 @@
 //! Answers to checks and claims.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use dedup_core::{FOREVER_MS, RequestId, StoredResult, Tier, Verdict};
+use dedup_core::{FOREVER_MS, Record, RequestId, StoredResult, Tier, Verdict};
 use dedup_store::{Answer, Previous};
 use serde::Serialize;
 use serde_json::Value;
@@ -76,7 +76,10 @@ pub struct AnswerBody<'a> {
     /// What the completion stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result: Option<ResultBody>,
-    /// A result is known of and not here: too large to keep, or (in a batch) too much for one answer.
+    /// Until when the result is kept; absent: as long as the record is warm.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub result_expires_at: Option<String>,
+    /// A result is known of and not here: too large to keep, kept no longer, or (in a batch) too much for one answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result_omitted: Option<bool>,
     /// The attempt before this one.
@@ -163,7 +166,7 @@ impl<'a> AnswerBody<'a> {
             body.expires_at = Some(time_text(record.expires_ms));
             body.outcome = Some(record.outcome.as_str());
             body.fingerprint_checked = Some(false);
-            body.result_omitted = record.result.is_some().then_some(true);
+            body.put_result(record);
             return body;
         }
         if answer.verdict == Verdict::Mismatch {
@@ -187,11 +190,7 @@ impl<'a> AnswerBody<'a> {
                 body.outcome = Some(record.outcome.as_str());
                 body.completed_at = time_text(record.ends_ms);
                 body.fingerprint_checked = Some(answer.fingerprint_checked);
-                match &record.result {
-                    Some(result) if result.omitted => body.result_omitted = Some(true),
-                    Some(result) => body.result = Some(ResultBody::new(result)),
-                    None => {}
-                }
+                body.put_result(record);
             }
             Verdict::InProgress => {
                 body.owner = answer.owner.as_deref();
@@ -202,6 +201,17 @@ impl<'a> AnswerBody<'a> {
             Verdict::Mismatch => {}
         }
         body
+    }
+
+    fn put_result(&mut self, record: &Record) {
+        match &record.result {
+            Some(result) if result.omitted => self.result_omitted = Some(true),
+            Some(result) => {
+                self.result = Some(ResultBody::new(result));
+                self.result_expires_at = result.keep_until_ms.and_then(time_text);
+            }
+            None => {}
+        }
     }
 }
 

@@ -100,10 +100,10 @@ pub struct SettledBody {
     pub state: &'static str,
     /// The very same call had succeeded before.
     pub replayed: bool,
-    /// Complete: whether the result is kept (false: none given, or too large).
+    /// Complete: whether the result is kept (false: none given, or not kept).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result_stored: Option<bool>,
-    /// Complete: why a given result is not kept.
+    /// Complete: why a given result is not kept: `too-large`, or `not-kept` (the topic's `keep_results_ms` is 0, or over already).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result_reason: Option<&'static str>,
     /// Extend: end of the lease, home time.

@@ -1,6 +1,7 @@
 //! The shape of the JSON, in and out. Wire types only: nothing here is a domain type.
 
 mod answer;
+mod bulk;
 mod ends;
 mod operators;
 mod questions;
@@ -9,6 +10,7 @@ mod segments;
 mod topics;
 
 pub use answer::{AnswerBody, Asked, BatchBody, BatchItem, Counts, ResultBody};
+pub use bulk::{ForgetAllBody, ForgetAllRequest, ForgetJobBody, ForgetJobRequest, JobBody, JobInHome};
 pub use ends::{
     CompleteBatch, CompleteRequest, EndBatchBody, EndItem, ExtendBatch, ExtendRequest, OutcomeWord, ReleaseBatch, ReleaseRequest,
     ResultRequest, SettledBody,

@@ -21,6 +21,8 @@ pub struct TopicPut {
     pub keep_key: Option<String>,
     /// A key without a known prefix is taken as `<default_region>:<key>`.
     pub default_region: Option<String>,
+    /// How long a stored result is kept after its completion, ms; at most the window, 0: never. Absent: as long as the record is warm.
+    pub keep_results_ms: Option<u64>,
 }
 
 /// A topic.
@@ -41,6 +43,9 @@ pub struct TopicBody {
     /// Prefix of keys without a known one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default_region: Option<String>,
+    /// How long results are kept, ms; absent: as long as the record is warm.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep_results_ms: Option<i64>,
     /// Version in each home; 0: none yet.
     pub homes: BTreeMap<String, i64>,
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::Client;
 use super::send::Repeat;
-use crate::{Audit, ClaimFilter, ForceReleased, OpenClaims, RecordRef, Result};
+use crate::{Audit, ClaimFilter, ForceReleased, ForgetAll, ForgetJob, ForgottenAll, Job, JobStarted, OpenClaims, RecordRef, Result};
 
 impl Client {
     /// A page of claims that are not done, over all homes.
@@ -30,6 +30,31 @@ impl Client {
     pub async fn force_release(&self, topic: &str, record: &RecordRef) -> Result<ForceReleased> {
         let call = self.post(&["v1", "topics", topic, "records", "force-release"], record, Repeat::IfNotApplied)?;
         self.answer(call).await
+    }
+
+    /// Forgets all keys of a topic or of one of its groups, in every home, tier and region.
+    ///
+    /// # Errors
+    /// See [`Error`](crate::Error).
+    pub async fn forget_all(&self, topic: &str, what: &ForgetAll) -> Result<ForgottenAll> {
+        self.answer(self.post(&["v1", "topics", topic, "records", "forget-all"], what, Repeat::IfNotApplied)?).await
+    }
+
+    /// Begins a job that forgets by time range. With an id of its own it may be begun again at will.
+    ///
+    /// # Errors
+    /// Code `keys-not-kept` where the topic does not keep its keys; see [`Error`](crate::Error).
+    pub async fn start_forget_job(&self, topic: &str, what: &ForgetJob) -> Result<JobStarted> {
+        let repeat = if what.job_id.is_some() { Repeat::Always } else { Repeat::IfNotApplied };
+        self.answer(self.post(&["v1", "topics", topic, "forget-jobs"], what, repeat)?).await
+    }
+
+    /// How far a job is.
+    ///
+    /// # Errors
+    /// Code `job-not-found`; see [`Error`](crate::Error).
+    pub async fn job(&self, id: &str) -> Result<Job> {
+        self.answer(self.call(Method::GET, &["v1", "jobs", id], Repeat::Always)?).await
     }
 
     /// A page of what operators did, newest first. `cursor`: [`Audit::next_cursor`] of the page before.

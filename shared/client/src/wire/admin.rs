@@ -25,6 +25,9 @@ pub struct TopicPolicy {
     /// When key texts are kept beside records: `open`, `always` or `never`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_key: Option<String>,
+    /// How long a stored result is kept after its completion, milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep_results_ms: Option<u64>,
     /// Any other setting of the topic.
     #[serde(flatten)]
     pub other: Map<String, Value>,

@@ -10,6 +10,8 @@ pub struct HomeClock {
     offset: AtomicI64,
     /// Milliseconds since `base` when `offset` was set.
     set_at: AtomicI64,
+    /// Latest home time that any reply showed.
+    highest: AtomicI64,
 }
 
 /// After this long even a looser bound replaces the old one, so that a step of the home's clock is followed.
@@ -17,7 +19,7 @@ const FRESH_MS: i64 = 1000;
 
 impl HomeClock {
     pub fn new() -> Self {
-        Self { base: Instant::now(), offset: AtomicI64::new(i64::MIN), set_at: AtomicI64::new(0) }
+        Self { base: Instant::now(), offset: AtomicI64::new(i64::MIN), set_at: AtomicI64::new(0), highest: AtomicI64::new(i64::MIN) }
     }
 
     fn since_base(&self, at: Instant) -> i64 {
@@ -26,6 +28,7 @@ impl HomeClock {
 
     /// Takes the home time of a reply to a request sent at `sent`.
     pub fn learn(&self, home_ms: i64, sent: Instant) {
+        self.highest.fetch_max(home_ms, Ordering::Relaxed);
         let offset = home_ms - self.since_base(sent);
         let now = self.since_base(Instant::now());
         let old = self.offset.load(Ordering::Relaxed);
@@ -42,6 +45,12 @@ impl HomeClock {
         let offset = self.offset.load(Ordering::Relaxed);
         // Both sides were cut to whole milliseconds: one each may be missing.
         (offset != i64::MIN).then(|| offset + self.since_base(Instant::now()) + 2)
+    }
+
+    /// The same for what caches hold, but never lower than it was: what was once past its window has been given to others since, perhaps, and
+    /// does not count again when the home's clock is set back.
+    pub fn cache_bound_ms(&self) -> Option<i64> {
+        self.bound_ms().map(|bound| bound.max(self.highest.load(Ordering::Relaxed)))
     }
 
     /// Home time after which a call that may take `left` must do nothing.
@@ -72,5 +81,6 @@ mod tests {
         assert!(clock.bound_ms().expect("learnt") >= 1_005_000, "a step forward is followed at once");
         clock.learn(900_000, sent);
         assert!(clock.bound_ms().expect("learnt") < 900_100);
+        assert!(clock.cache_bound_ms().expect("learnt") >= 1_005_000, "what was past stays past");
     }
 }

@@ -3,10 +3,13 @@
 use std::time::{Duration, Instant};
 
 use dedup_core::Digest;
+use uuid::Uuid;
 
 use super::Home;
-use crate::operators::{AuditEntry, Deed, ForceReleased, OpenAt, OpenPage, OpenState};
-use crate::postgres::{FeedRow, OpenQuery, call_audit, call_feeds, call_force_release, call_forget, call_open_claims};
+use crate::operators::{AuditEntry, Deed, ForceReleased, JobSpec, JobStarted, JobView, OpenAt, OpenPage, OpenState};
+use crate::postgres::{
+    FeedRow, OpenQuery, call_audit, call_feeds, call_force_release, call_forget, call_job, call_open_claims, call_start_job,
+};
 use crate::{Refusal, RefusalKind};
 
 /// Texts one call looks at, at most: a few milliseconds of the home's time, so that claims on the same line do not notice.
@@ -55,6 +58,18 @@ impl Home {
         self.forgets.note(pos, digest, self.clock.bound_ms().unwrap_or_default());
         self.look_now.notify_one();
         Ok((removed, pos))
+    }
+
+    /// Begins a job of the home's janitor, or finds it begun.
+    pub async fn start_job(&self, job: &JobSpec, actor: &str, reason: &str, deadline: Instant) -> Result<JobStarted, Refusal> {
+        let started = self.direct(deadline, async |client, who| call_start_job(client, who, job, actor, reason).await).await?;
+        started.ok_or_else(|| self.other_home())
+    }
+
+    /// A job; `None`: the home has none of this id.
+    pub async fn job(&self, id: Uuid, deadline: Instant) -> Result<Option<JobView>, Refusal> {
+        let found = self.direct(deadline, async |client, who| call_job(client, who, id).await).await?;
+        found.ok_or_else(|| self.other_home())
     }
 
     /// Watches until every process the home hears of has read the forget log as far as `pos`, or until `until`. `None`: cannot be told.

@@ -1,7 +1,7 @@
 //! The bytes of a cached value: version, facts, result, MAC.
 //!
-//! Layout (integers big-endian): version u8 = 1 · home id 16 · incarnation i32 · as_of i64 · fence i64 · request i64 · fingerprint i32 ·
-//! first_seen i64 · expires i64 · ends i64 · meta i32 · [status i16 (−1 none) · omitted u8 · media (u32 len + bytes, len u32::MAX = none) ·
+//! Layout (integers big-endian): version u8 = 2 · home id 16 · incarnation i32 · as_of i64 · fence i64 · request i64 · fingerprint i32 ·
+//! first_seen i64 · expires i64 · ends i64 · meta i32 · [status i16 (−1 none) · omitted u8 · keep until i64 (−1 none) · media (u32 len + bytes, len u32::MAX = none) ·
 //! headers (same) · body (same)] if meta says there is a result · MAC 16 over digest ‖ all before.
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use crate::cached::Cached;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// Encodes a value for one digest.
 pub fn encode(digest: &Digest, cached: &Cached, secret: &Secret) -> Vec<u8> {
@@ -32,6 +32,7 @@ pub fn encode(digest: &Digest, cached: &Cached, secret: &Secret) -> Vec<u8> {
     if let Some(x) = &r.result {
         out.extend_from_slice(&x.status.unwrap_or(-1).to_be_bytes());
         out.push(u8::from(x.omitted));
+        out.extend_from_slice(&x.keep_until_ms.unwrap_or(-1).to_be_bytes());
         for part in [x.media_type.as_ref().map(String::as_bytes), Some(x.headers.as_bytes()), x.body.as_deref()] {
             let len = part.map_or(u32::MAX, |p| u32::try_from(p.len()).expect("results are limited to a few MiB"));
             out.extend_from_slice(&len.to_be_bytes());
@@ -70,6 +71,7 @@ pub fn decode(digest: &Digest, bytes: &[u8], secret: &Secret) -> Option<Cached> 
     let result = if has_result {
         let status = i16::from_be_bytes(take(&mut at)?);
         let [omitted] = take::<1>(&mut at)?;
+        let keep_until_ms = Some(i64::from_be_bytes(take(&mut at)?)).filter(|ms| *ms >= 0);
         let mut part = || {
             let len = u32::from_be_bytes(take(&mut at)?);
             if len == u32::MAX {
@@ -82,7 +84,8 @@ pub fn decode(digest: &Digest, bytes: &[u8], secret: &Secret) -> Option<Cached> 
         let media_type = part()?.map(String::from_utf8).transpose().ok()?;
         let headers = String::from_utf8(part()?.unwrap_or_default()).ok()?;
         let body = part()?;
-        Some(Arc::new(StoredResult { status: (status >= 0).then_some(status), media_type, headers, body, omitted: omitted == 1 }))
+        let status = (status >= 0).then_some(status);
+        Some(Arc::new(StoredResult { status, media_type, headers, body, omitted: omitted == 1, keep_until_ms }))
     } else {
         None
     };
@@ -119,6 +122,7 @@ mod tests {
             headers: "{}".into(),
             body: Some((0..=255).collect()),
             omitted: false,
+            keep_until_ms: Some(7),
         };
         Cached {
             record: Arc::new(Record {

@@ -8,6 +8,7 @@ mod archive;
 mod filter;
 mod freeze;
 mod import;
+mod jobs;
 mod merge;
 mod source;
 mod sweep;
@@ -179,6 +180,7 @@ impl Janitor {
         self.archive_frozen(&mut round).await?;
         self.merge(&mut round).await?;
         self.expire(&mut round).await?;
+        self.jobs(&mut round).await?;
         self.sweep(&mut round).await?;
         Ok(round)
     }

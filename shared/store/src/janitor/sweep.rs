@@ -7,6 +7,8 @@ use super::{Janitor, JanitorError, Round};
 
 /// Blocks removed in one transaction: 16 MB.
 const BLOCKS: i64 = 2_000;
+/// Results moved or emptied in one transaction.
+const RESULTS: i32 = 500;
 /// A detach waits for readers of the table, in whose way it then is; so it gives up soon and comes back.
 const DETACH_TIMEOUT: &str = "200ms";
 const TABLES: [&str; 2] = ["claims", "results"];
@@ -70,6 +72,10 @@ impl Janitor {
                 break;
             }
         }
+        let purged: i32 = self.client.query_one("SELECT dedup.purge_results_v1($1) /* dedup: purge results */", &[&RESULTS]).await?.get(0);
+        if purged > 0 {
+            round.deeds.push(format!("emptied {purged} results whose time is over"));
+        }
         self.sweep_archives(round).await?;
         self.sweep_filters().await?;
         let gave_up = "WITH old AS (DELETE FROM dedup.imports WHERE touched_ms < dedup.now_ms() - 604800000 RETURNING import_id), \
@@ -88,6 +94,14 @@ impl Janitor {
     }
 
     async fn drop_partition(&mut self, segment: i32, round: &mut Round) -> Result<bool, JanitorError> {
+        loop {
+            let moved =
+                self.client.query_one("SELECT dedup.carry_results_v1($1, $2) /* dedup: carry results */", &[&segment, &RESULTS]).await?;
+            (self.reached)("results.carried");
+            if moved.get::<_, i32>(0) < RESULTS {
+                break;
+            }
+        }
         for table in TABLES {
             let attached = self
                 .client

@@ -4,12 +4,16 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use dedup_core::{Digest, HomeId, Key, Topic};
+use futures_util::future::join_all;
+use uuid::Uuid;
 
 use super::Ladder;
-use crate::Refusal;
 use crate::home::Home;
-use crate::operators::{AuditEntry, Deed, ForceReleased, Forgotten, OpenAt, OpenPage, OpenState, Spread};
+use crate::operators::{
+    AuditEntry, Deed, ForceReleased, Forgotten, ForgottenAll, JobSpec, JobStarted, JobView, OpenAt, OpenPage, OpenState, Spread,
+};
 use crate::postgres::FeedRow;
+use crate::{Refusal, TopicsError};
 
 /// Longest a forget waits for the instances of all regions to hear of it: they do in milliseconds while they are connected.
 const SPREAD_WAIT: Duration = Duration::from_millis(300);
@@ -26,6 +30,57 @@ impl Ladder {
         Ok(Forgotten { removed, regions: spread(regions, rows.as_deref()) })
     }
 
+    /// Forgets all keys of a topic or of one of its groups, in all homes and caches, and waits a moment for these.
+    pub async fn forget_all(
+        &self,
+        topic: &Topic,
+        group: Option<&str>,
+        actor: &str,
+        reason: &str,
+        deadline: Instant,
+    ) -> Result<ForgottenAll, TopicsError> {
+        let done = self.topics().forget_all(topic, group, actor, reason, deadline).await?;
+        let until = deadline.min(Instant::now() + SPREAD_WAIT);
+        let raised = done.homes.iter().zip(self.inner.homes.iter()).filter_map(|((_, pos), home)| Some((home, (*pos)?)));
+        let rows = join_all(raised.map(|(home, pos)| home.await_spread(pos, until))).await;
+        let mut regions: Vec<Spread> = Vec::new();
+        for rows in rows {
+            let names = self.table().iter().map(|(_, home)| home.region.clone());
+            for one in spread(names, rows.as_deref()) {
+                match regions.iter_mut().find(|other| other.region == one.region) {
+                    None => regions.push(one),
+                    Some(other) => {
+                        other.done &= one.done;
+                        other.unheard.extend(one.unheard);
+                        other.unheard.sort();
+                        other.unheard.dedup();
+                    }
+                }
+            }
+        }
+        let homes = done.homes.into_iter().map(|(name, pos)| (name, pos.is_some())).collect();
+        Ok(ForgottenAll { generation: done.generation, homes, regions })
+    }
+
+    /// Begins a job in every home.
+    pub async fn start_job(
+        &self,
+        job: &JobSpec,
+        actor: &str,
+        reason: &str,
+        deadline: Instant,
+    ) -> Vec<(String, Result<JobStarted, Refusal>)> {
+        join_all(
+            self.inner.homes.iter().map(|home| async move { (home.spec.name.clone(), home.start_job(job, actor, reason, deadline).await) }),
+        )
+        .await
+    }
+
+    /// A job in every home; `None`: the home has none of this id.
+    pub async fn job(&self, id: Uuid, deadline: Instant) -> Vec<(String, Result<Option<JobView>, Refusal>)> {
+        join_all(self.inner.homes.iter().map(|home| async move { (home.spec.name.clone(), home.job(id, deadline).await) })).await
+    }
+
     /// Ends an open claim of whoever holds it: the next claim anywhere is `first`.
     pub async fn force_release(&self, key: &Key<'_>, deed: &Deed<'_>, deadline: Instant) -> Result<ForceReleased, Refusal> {
         let home = self.inner.homes.get(key.home());
@@ -34,8 +89,10 @@ impl Ladder {
     }
 
     async fn digest_of(&self, home: &Home, key: &Key<'_>, deed: &Deed<'_>) -> Result<Digest, Refusal> {
+        // A key that is forgotten must be named by the topic's generation of now.
+        home.topics_as_of(Instant::now()).await;
         let policy = self.policy_for(home, deed.topic).await?;
-        Ok(Digest::of(&self.inner.secret, &policy.topic, policy.generation, deed.group, 0, key))
+        Ok(policy.scope(&self.inner.secret, deed.group).digest(key))
     }
 
     /// Open claims of one home; see [`OpenPage`].

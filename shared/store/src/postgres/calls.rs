@@ -115,8 +115,8 @@ pub async fn call_decide(
     let (mut text_item, mut groups, mut keys, mut owners) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for (i, ask) in asks.iter().enumerate() {
         let name = ask.topic.topic.as_str();
-        let at = topics.iter().position(|t| *t == (name, ask.topic.version)).unwrap_or_else(|| {
-            topics.push((name, ask.topic.version));
+        let at = topics.iter().position(|t| *t == (name, ask.topic.revision)).unwrap_or_else(|| {
+            topics.push((name, ask.topic.revision));
             topics.len() - 1
         });
         let index = |i: usize| i32::try_from(i + 1).expect("batches are small");
@@ -134,7 +134,7 @@ pub async fn call_decide(
             owners.push(texts.owner.as_deref());
         }
     }
-    let (names, versions): (Vec<&str>, Vec<i64>) = topics.into_iter().unzip();
+    let (names, revisions): (Vec<&str>, Vec<i64>) = topics.into_iter().unzip();
     // What may be left out, never where to look: of what is not named here the home looks into everything.
     let Told { used, maybe_item, maybe_place } = filters.tell(asks.iter().map(|ask| &ask.digest));
     let row = one(
@@ -146,7 +146,7 @@ pub async fn call_decide(
             &not_after_ms,
             &used,
             &names,
-            &versions,
+            &revisions,
             &digests,
             &topic,
             &claim,
@@ -165,6 +165,9 @@ pub async fn call_decide(
     .await?;
     let row = confirmed(row)?;
     let called = read_decided(&row).map_err(unreadable)?;
+    if called.answers.as_ref().is_some_and(|answers| asks.iter().any(|ask| !answers.contains_key(&ask.digest))) {
+        return Err(not_ours());
+    }
     if let (Some(answers), false) = (&called.answers, used.is_empty()) {
         // A key granted for the first time was in no segment: whatever did not exclude it was wrong (or remembers what is past).
         let is_new = |digest: &Digest| matches!(answers.get(digest), Some(Decided::Granted { record, .. }) if record.attempt == 1);
@@ -237,14 +240,15 @@ fn read_results(row: &Row) -> Result<HashMap<Digest, Arc<StoredResult>>, tokio_p
     }
     let status: Vec<Option<i32>> = array(row, "r_status")?;
     let omitted: Vec<bool> = array(row, "r_omitted")?;
+    let keep: Vec<Option<i64>> = array(row, "r_keep")?;
     let media: Vec<Option<String>> = array(row, "r_media")?;
     let headers: Vec<String> = array(row, "r_headers")?;
     let body: Vec<Option<Vec<u8>>> = array(row, "r_body")?;
-    let parts = digests.into_iter().zip(status).zip(omitted).zip(media).zip(headers).zip(body);
+    let parts = digests.into_iter().zip(status).zip(omitted).zip(keep).zip(media).zip(headers).zip(body);
     Ok(parts
-        .map(|(((((digest, status), omitted), media_type), headers), body)| {
+        .map(|((((((digest, status), omitted), keep_until_ms), media_type), headers), body)| {
             let status = status.and_then(|s| i16::try_from(s).ok());
-            (Digest(digest), Arc::new(StoredResult { status, media_type, headers, body, omitted }))
+            (Digest(digest), Arc::new(StoredResult { status, media_type, headers, body, omitted, keep_until_ms }))
         })
         .collect())
 }
@@ -306,8 +310,22 @@ pub async fn call_finish(
     )
     .await?;
     let row = confirmed(row)?;
+    let told: Vec<Option<Uuid>> = array(&row, "digest").map_err(unreadable)?;
+    let ours = |(told, asked): (&Option<Uuid>, &Uuid)| told.is_none_or(|told| told == *asked);
+    if !told.is_empty() && (told.len() != digests.len() || !told.iter().zip(&digests).all(ours)) {
+        return Err(not_ours());
+    }
     read_finished(&row, &results).map_err(unreadable)
 }
+
+/// An answer that does not speak of what was asked. What became of that nobody knows.
+fn not_ours() -> CallError {
+    CallError::Unknown("the home's answer is to another question".into())
+}
+
+/// How a result is kept, as finish_v1 tells it.
+const UNTIL: i32 = 1;
+const NOT_KEPT: i32 = 2;
 
 fn read_finished(row: &Row, results: &[Option<&Arc<StoredResult>>]) -> Result<Called<Vec<Option<FinishAnswer>>>, tokio_postgres::Error> {
     let status: String = row.try_get("status")?;
@@ -316,20 +334,25 @@ fn read_finished(row: &Row, results: &[Option<&Arc<StoredResult>>]) -> Result<Ca
         let facts = Facts::read(row)?;
         let outcomes: Vec<String> = array(row, "outcome")?;
         let forgotten: Vec<bool> = array(row, "forgotten")?;
+        let keeping: Vec<i32> = array(row, "keeping")?;
         let basis = Basis {
             as_of: row.try_get::<_, Option<i64>>("as_of")?.unwrap_or_default(),
             incarnation: row.try_get::<_, Option<i32>>("incarnation")?.unwrap_or_default(),
         };
         let answer = |(i, outcome): (usize, &String)| {
             // The result of a completion is the one just given (it is equal if the home says `replayed`).
-            let mut given: HashMap<_, _> = facts.digest(i).zip(results[i].cloned()).into_iter().collect();
+            let keeping = keeping.get(i).copied().unwrap_or_default();
+            let given = results[i].filter(|_| keeping != NOT_KEPT).cloned();
+            let mut given: HashMap<_, _> = facts.digest(i).zip(given).into_iter().collect();
             let record = facts.record(i, &mut given).map(Arc::new);
             let at_ms = facts.at_ms(i);
             Some(match (outcome.as_str(), record) {
                 ("busy", _) => return None,
                 ("lease-lost", record) => FinishAnswer::LeaseLost { record, forgotten: forgotten.get(i).copied().unwrap_or_default() },
                 ("already-completed", Some(record)) => FinishAnswer::AlreadyCompleted { record },
-                (word, Some(record)) => FinishAnswer::Applied { record, replayed: word == "replayed", at_ms, basis },
+                (word, Some(record)) => {
+                    FinishAnswer::Applied { record, replayed: word == "replayed", at_ms, basis, bounded: keeping == UNTIL }
+                }
                 (_, None) => return None,
             })
         };
@@ -369,6 +392,7 @@ fn read_lookup(row: &Row) -> Result<Called<Looked>, tokio_postgres::Error> {
                 headers: row.try_get("r_headers")?,
                 body: row.try_get("r_body")?,
                 omitted,
+                keep_until_ms: row.try_get("r_keep")?,
             })),
             None => None,
         };

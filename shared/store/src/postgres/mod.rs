@@ -3,6 +3,7 @@
 mod calls;
 mod connect;
 mod hello;
+mod job_calls;
 mod migrate;
 mod operator_calls;
 mod outcome;
@@ -18,10 +19,11 @@ pub use connect::{ConnectError, PgTarget, connect_once};
 pub(crate) use connect::{Feed, Line, Lines, open_feed};
 pub(crate) use hello::call_hello;
 pub use hello::{CLIENT_VERSION, Hello, HomeProblem, SCHEMA_VERSION, ask_home, check_home};
+pub(crate) use job_calls::{call_job, call_start_job};
 pub use migrate::{MigrateError, Migrated, migrate, raise_epoch};
 pub(crate) use operator_calls::{
     FeedRow, OpenQuery, call_audit, call_feed_gone, call_feed_seen, call_feeds, call_force_release, call_gauges, call_open_claims,
 };
 pub(crate) use outcome::CallError;
 pub(crate) use segment_calls::{FilterRow, call_filter_chunk, call_filters, call_segments};
-pub(crate) use topic_calls::{TopicRow, call_put_topic, call_topic_in_use, call_topics};
+pub(crate) use topic_calls::{Raised, TopicRow, call_put_topic, call_raise_generation, call_topic_in_use, call_topics};

@@ -82,7 +82,8 @@ pub fn record(
 ) -> Option<Record> {
     let (state, outcome, one_shot, has_result, attempt) = Record::unpack_meta(meta)?;
     // A result is known of and not there any more: say so rather than pretend there was none.
-    let gone = || Arc::new(StoredResult { status: None, media_type: None, headers: "{}".into(), body: None, omitted: true });
+    let gone =
+        || Arc::new(StoredResult { status: None, media_type: None, headers: "{}".into(), body: None, omitted: true, keep_until_ms: None });
     Some(Record {
         fence: Fence(fence),
         request: RequestHash::from_stored(request),

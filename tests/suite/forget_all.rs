@@ -1,0 +1,201 @@
+//! Forgetting a whole topic or group at once, by raising its generation (P1, P5, P6).
+
+use std::time::Duration;
+
+use dedup_testbed::{Testbed, wait_until};
+use serde_json::{Value, json};
+
+use crate::api::{Reply, check, claim, complete, get, post, topic, topic_with};
+use crate::harness::{options, run, shared, url};
+
+async fn forget_all(url: &str, topic: &str, body: Value) -> Reply {
+    post(url, &format!("/v1/topics/{topic}/records/forget-all"), body).await
+}
+
+async fn all_urls() -> Vec<String> {
+    let mut urls = Vec::new();
+    for region in ["eu", "us"] {
+        for n in 0..2 {
+            urls.push(url(region, n).await);
+        }
+    }
+    urls
+}
+
+/// One call forgets every key of the topic in every home and in every cache, and ends the leases of claims that are open: no token from before is
+/// current, none of them is listed. SQL callers see the same. Another topic and what is asked afterwards are not touched.
+/// Seen to fail with ends that do not look at floors, with open claims listed all the same, and with SQL callers that stay with generation 0 of the group.
+#[test]
+fn p1_p5_a_forgotten_topic_is_forgotten_everywhere_at_once() {
+    run(async {
+        let urls = all_urls().await;
+        let (t, other) =
+            (topic_with(&urls[0], "forget-topic", json!({"window_ms": "forever"})).await, topic(&urls[0], "not-forgotten").await);
+        let keys: Vec<String> = (0..40).map(|k| format!("{}:{k}", ["eu", "us"][k % 2])).collect();
+        for key in &keys {
+            check(&urls[0], &t, json!({"key": key})).await.is("first");
+            check(&urls[0], &t, json!({"key": key, "group": "g"})).await.is("first");
+            check(&urls[0], &other, json!({"key": key})).await.is("first");
+            for url in &urls {
+                check(url, &t, json!({"key": key})).await.is("duplicate");
+                check(url, &t, json!({"key": key, "group": "g"})).await.is("duplicate");
+            }
+        }
+        let open = claim(&urls[1], &t, json!({"key": "eu:open", "group": "g"})).await.is("first");
+        let done = claim(&urls[1], &t, json!({"key": "eu:done"})).await.is("first");
+        complete(&urls[1], &done.text("claim_token")).await;
+        let app = shared().await.region("eu").postgres.connect("dedup_caller").await;
+        let sql = async |key: &str, group: &str| {
+            app.query_one("SELECT verdict FROM dedup.check($1, $2, $3)", &[&t, &key, &group]).await.unwrap().get::<_, String>(0)
+        };
+        assert_eq!((sql("eu:0", "default").await, sql("eu:0", "g").await), ("duplicate".into(), "duplicate".into()));
+
+        // One group first.
+        let gone = forget_all(&urls[3], &t, json!({"group": "g", "reason": "a bad import"})).await;
+        assert_eq!((gone.status, &gone.body["generation"]), (200, &json!(1)), "{gone:?}");
+        assert_eq!(gone.body["homes"], json!({"eu": "applied", "us": "applied"}));
+        assert_eq!(gone.body["regions"], json!({"eu": "done", "us": "done"}));
+        let listed = get(&urls[2], &format!("/v1/claims?topic={t}")).await;
+        assert_eq!(listed.body["claims"], json!([]), "{listed:?}");
+        let lost = complete(&urls[2], &open.text("claim_token")).await.fails(409, "lease-lost");
+        assert_eq!(lost.body["state"], json!("forgotten"), "{lost:?}");
+        let refused = app.query_one("SELECT dedup.complete($1)", &[&open.text("claim_token")]).await.unwrap_err();
+        assert_eq!(refused.as_db_error().unwrap().detail(), Some("state forgotten"));
+        assert_eq!((sql("eu:0", "default").await, sql("eu:0", "g").await), ("duplicate".into(), "first".into()));
+        for (k, key) in keys.iter().enumerate().skip(1) {
+            check(&urls[k % 4], &t, json!({"key": key})).await.is("duplicate");
+            check(&urls[k % 4], &t, json!({"key": key, "group": "g"})).await.is("first");
+            check(&urls[(k + 1) % 4], &t, json!({"key": key, "group": "g"})).await.is("duplicate");
+        }
+        claim(&urls[0], &t, json!({"key": "eu:open", "group": "g"})).await.is("first");
+
+        // Then all of it.
+        let gone = forget_all(&urls[1], &t, json!({"reason": "a worse import"})).await;
+        assert_eq!((gone.status, &gone.body["generation"]), (200, &json!(1)), "{gone:?}");
+        for (k, key) in keys.iter().enumerate().skip(1) {
+            for group in ["default", "g"] {
+                check(&urls[k % 4], &t, json!({"key": key, "group": group})).await.is("first");
+                check(&urls[(k + 1) % 4], &t, json!({"key": key, "group": group})).await.is("duplicate");
+            }
+            check(&urls[k % 4], &other, json!({"key": key})).await.is("duplicate");
+        }
+        assert_eq!((sql("eu:0", "default").await, sql("eu:0", "g").await), ("first".into(), "first".into()));
+        claim(&urls[2], &t, json!({"key": "eu:done"})).await.is("first");
+        let audit = get(&urls[0], &format!("/v1/audit?topic={t}")).await;
+        let deeds: Vec<(&str, &str)> = audit.body["entries"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|d| (d["action"].as_str().unwrap(), d["reason"].as_str().unwrap()))
+            .collect();
+        for deed in [("forget-group", "a bad import"), ("forget-topic", "a worse import")] {
+            assert_eq!(deeds.iter().filter(|d| **d == deed).count(), 2, "one in each home: {deeds:?}");
+        }
+    });
+}
+
+/// While a topic is forgotten again and again, each key is given once for each time: callers of all instances and of SQL, who ask at once right
+/// after the call returned, get one `first` between them, and what one of them was told is not taken back.
+/// Seen to fail with homes that take questions asked with an older copy of the topic.
+#[test]
+fn p1_one_first_for_each_generation() {
+    run(async {
+        let urls = all_urls().await;
+        let t = topic(&urls[0], "forget-again").await;
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        let noise = async {
+            let mut n = 0_u64;
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                let items: Vec<Value> = (0..50).map(|k| json!({"key": format!("eu:n{}", (n * 50 + k) % 400)})).collect();
+                post(&urls[(n % 4) as usize], &format!("/v1/topics/{t}/checks/batch"), json!({"detail": "verdict", "items": items})).await;
+                n += 1;
+            }
+        };
+        let app = shared().await.region("eu").postgres.connect("dedup_caller").await;
+        let rounds = async {
+            for round in 0..12 {
+                let gone = forget_all(&urls[round % 4], &t, json!({"reason": "again"})).await;
+                assert_eq!((gone.status, &gone.body["homes"]["eu"]), (200, &json!("applied")), "{gone:?}");
+                let asked = (0..8).map(|n| check(&urls[n % 4], &t, json!({"key": "eu:contested"})));
+                let sql = async { app.query_one("SELECT verdict FROM dedup.check($1, 'eu:contested')", &[&t]).await.unwrap() };
+                let (told, sql) = tokio::join!(futures_util::future::join_all(asked), sql);
+                let verdicts: Vec<String> = told.iter().map(|r| r.verdict().to_owned()).chain([sql.get(0)]).collect();
+                assert_eq!(verdicts.iter().filter(|v| *v == "first").count(), 1, "round {round}: {verdicts:?}");
+            }
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        };
+        tokio::join!(noise, rounds);
+    });
+}
+
+/// A home that is away is said to be pending, and forgets as soon as it is back, with a trace of it; the others have forgotten at once. A long
+/// transaction of a SQL caller makes its home pending, too, and its record is not lost: it was made under the old generation.
+/// Seen to fail without the repair of generations.
+#[test]
+fn a_home_that_is_away_forgets_later() {
+    run(async {
+        let testbed = Testbed::start(options(&["eu", "us"], 1)).await.unwrap();
+        let (eu, us) = (testbed.region("eu").instances[0].url(), testbed.region("us").instances[0].url());
+        let t = topic(&eu, "forget-away").await;
+        for key in ["eu:a", "us:a"] {
+            check(&eu, &t, json!({"key": key})).await.is("first");
+        }
+        let postgres = &testbed.region("us").postgres;
+        postgres.kill9().await;
+        wait_until("eu has seen that us is gone", Duration::from_secs(10), || async {
+            let reply = check(&eu, &t, json!({"key": "us:b"})).await;
+            if reply.status == 503 { Ok(()) } else { Err(format!("{reply:?}")) }
+        })
+        .await;
+        let gone = forget_all(&eu, &t, json!({"reason": "while us is away"})).await;
+        assert_eq!((gone.status, &gone.body["homes"]), (202, &json!({"eu": "applied", "us": "pending"})), "{gone:?}");
+        check(&eu, &t, json!({"key": "eu:a"})).await.is("first");
+        postgres.start().await.unwrap();
+        wait_until("us forgets", Duration::from_secs(30), || async {
+            let audit = get(&us, &format!("/v1/audit?topic={t}")).await;
+            let found =
+                audit.body["entries"].as_array().into_iter().flatten().any(|d| d["action"] == "forget-topic" && d["home_region"] == "us");
+            if found { Ok(()) } else { Err(format!("{audit:?}")) }
+        })
+        .await;
+        check(&us, &t, json!({"key": "us:a"})).await.is("first");
+        check(&eu, &t, json!({"key": "us:a"})).await.is("duplicate");
+
+        let mut app = testbed.region("us").postgres.connect("dedup_caller").await;
+        let tx = app.transaction().await.unwrap();
+        tx.query_one("SELECT dedup.check($1, 'us:held')", &[&t]).await.unwrap();
+        let gone = crate::api::call(
+            reqwest::Method::POST,
+            &eu,
+            &format!("/v1/topics/{t}/records/forget-all"),
+            Some(json!({"reason": "behind a long transaction"}).to_string().into_bytes()),
+            &[("dedup-deadline-ms", "1500")],
+        )
+        .await
+        .unwrap();
+        assert_eq!((gone.status, &gone.body["homes"]), (202, &json!({"eu": "applied", "us": "pending"})), "{gone:?}");
+        check(&us, &t, json!({"key": "us:a"})).await.is("duplicate");
+        tx.commit().await.unwrap();
+        wait_until("us forgets", Duration::from_secs(30), || async {
+            let reply = post(&us, &format!("/v1/topics/{t}/records/lookup"), json!({"key": "us:a"})).await;
+            if reply.body["home"]["state"] == "absent" { Ok(()) } else { Err(format!("{reply:?}")) }
+        })
+        .await;
+        check(&us, &t, json!({"key": "us:held"})).await.is("first");
+        testbed.stop().await.unwrap();
+    });
+}
+
+/// What is not right is refused by name: no reason, a group that is none, a topic that is none, another role.
+#[test]
+fn bad_requests_to_forget_all_are_refused() {
+    run(async {
+        let url = url("eu", 0).await;
+        let t = topic(&url, "forget-bad").await;
+        assert_eq!(forget_all(&url, &t, json!({})).await.fails(400, "invalid-field").body["pointer"], json!("/reason"));
+        let empty = forget_all(&url, &t, json!({"group": "", "reason": "x"})).await.fails(400, "invalid-field");
+        assert_eq!(empty.body["pointer"], json!("/group"));
+        forget_all(&url, &t, json!({"topic": "x", "reason": "x"})).await.fails(400, "invalid-field");
+        forget_all(&url, "no-such-topic", json!({"reason": "x"})).await.fails(404, "topic-not-found");
+    });
+}
