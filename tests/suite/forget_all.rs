@@ -95,8 +95,8 @@ fn p1_p5_a_forgotten_topic_is_forgotten_everywhere_at_once() {
 }
 
 /// While a topic is forgotten again and again, each key is given once for each time: callers of all instances and of SQL, who ask at once right
-/// after the call returned, get one `first` between them, and what one of them was told is not taken back.
-/// Seen to fail with homes that take questions asked with an older copy of the topic.
+/// after the call returned, get one `first` between them, and the others are its duplicates.
+/// Seen to fail with a service whose digests leave out the topic's generation.
 #[test]
 fn p1_one_first_for_each_generation() {
     run(async {
@@ -117,10 +117,12 @@ fn p1_one_first_for_each_generation() {
                 let gone = forget_all(&urls[round % 4], &t, json!({"reason": "again"})).await;
                 assert_eq!((gone.status, &gone.body["homes"]["eu"]), (200, &json!("applied")), "{gone:?}");
                 let asked = (0..8).map(|n| check(&urls[n % 4], &t, json!({"key": "eu:contested"})));
-                let sql = async { app.query_one("SELECT verdict FROM dedup.check($1, 'eu:contested')", &[&t]).await.unwrap() };
+                let sql = async { app.query_one("SELECT verdict, fence FROM dedup.check($1, 'eu:contested')", &[&t]).await.unwrap() };
                 let (told, sql) = tokio::join!(futures_util::future::join_all(asked), sql);
-                let verdicts: Vec<String> = told.iter().map(|r| r.verdict().to_owned()).chain([sql.get(0)]).collect();
-                assert_eq!(verdicts.iter().filter(|v| *v == "first").count(), 1, "round {round}: {verdicts:?}");
+                let told = told.iter().map(|r| (r.verdict().to_owned(), r.text("fence"))).chain([(sql.get(0), sql.get(1))]);
+                let told: Vec<(String, String)> = told.collect();
+                assert_eq!(told.iter().filter(|(verdict, _)| verdict == "first").count(), 1, "round {round}: {told:?}");
+                assert!(told.iter().all(|(_, fence)| *fence == told[0].1), "round {round}: {told:?}");
             }
             stop.store(true, std::sync::atomic::Ordering::Relaxed);
         };
@@ -130,7 +132,7 @@ fn p1_one_first_for_each_generation() {
 
 /// A home that is away is said to be pending, and forgets as soon as it is back, with a trace of it; the others have forgotten at once. A long
 /// transaction of a SQL caller makes its home pending, too, and its record is not lost: it was made under the old generation.
-/// Seen to fail without the repair of generations.
+/// Seen to fail without the repair of generations, and with homes that take questions asked with an older copy of the topic.
 #[test]
 fn a_home_that_is_away_forgets_later() {
     run(async {

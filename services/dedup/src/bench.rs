@@ -9,9 +9,12 @@ mod extras;
 mod growth;
 mod http;
 mod load;
+mod overload;
 mod peers;
+mod remote;
 mod report;
 mod rows;
+mod telemetry;
 mod warm;
 mod world;
 
@@ -53,6 +56,12 @@ enum Part {
     Cold(cold::ColdArgs),
     /// First claims beside 20 million warm rows and beside few
     Growth(growth::GrowthArgs),
+    /// A home at the end of a long line beside one next door
+    Remote(remote::RemoteArgs),
+    /// What is still done when three times as much is asked as can be done
+    Overload(overload::OverloadArgs),
+    /// Processor time with all telemetry on and off
+    Telemetry(telemetry::TelemetryArgs),
 }
 
 /// Runs the benchmark; everything it starts is gone afterwards.
@@ -64,6 +73,9 @@ pub async fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
         let extras = match part {
             Part::Cold(cold) => cold::measure(cold).await?,
             Part::Growth(growth) => growth::measure(growth).await?,
+            Part::Remote(remote) => remote::measure(remote).await?,
+            Part::Overload(overload) => overload::measure(overload).await?,
+            Part::Telemetry(telemetry) => telemetry::measure(telemetry).await?,
         };
         report::write_extras(&extras, args.json.as_deref())?;
         return Ok(ExitCode::SUCCESS);

@@ -20,7 +20,7 @@ async fn completed(url: &str, topic: &str, key: &str, body: &str) -> Reply {
 /// A result whose topic keeps it for twenty days is told by the archive, in REST, in SQL and to `lookup`, while its record is moved from tier to tier,
 /// and not a moment longer; then it is gone from the tables, too, and a repetition of the completion is still known as one while the record is warm. A
 /// result of an earlier window, or of a forgotten record, is never told of a later one.
-/// Seen to fail with results that are dropped with their segment, with ones that are told for ever, and with a forget that leaves them.
+/// Seen to fail with results that are dropped with their segment, and with a forget that leaves them.
 #[test]
 fn a_kept_result_is_told_from_the_archive_until_its_time() {
     run(async {

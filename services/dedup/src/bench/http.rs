@@ -21,6 +21,20 @@ impl Connection {
 
     /// Posts a JSON body; answers the body of a 200.
     pub async fn post(&mut self, path: &str, body: &[u8]) -> anyhow::Result<&[u8]> {
+        let (status, start) = self.exchange(path, body).await?;
+        if status != 200 {
+            bail!("the service answered {}", String::from_utf8_lossy(&self.answer));
+        }
+        Ok(&self.answer[start..])
+    }
+
+    /// Posts a JSON body; answers the status.
+    pub async fn status(&mut self, path: &str, body: &[u8]) -> anyhow::Result<u16> {
+        Ok(self.exchange(path, body).await?.0)
+    }
+
+    /// The status, and where the answer's body begins.
+    async fn exchange(&mut self, path: &str, body: &[u8]) -> anyhow::Result<(u16, usize)> {
         self.request.clear();
         let head =
             format!("POST {path} HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n", body.len());
@@ -40,15 +54,15 @@ impl Connection {
             if self.answer.len() < start + length {
                 continue;
             }
-            if !head.starts_with(b"HTTP/1.1 200") {
-                bail!("the service answered {}", String::from_utf8_lossy(&self.answer));
-            }
-            return Ok(&self.answer[start..start + length]);
+            let status = head.get(9..12).and_then(|digits| std::str::from_utf8(digits).ok()).and_then(|digits| digits.parse().ok());
+            self.answer.truncate(start + length);
+            return Ok((status.context("no status in the answer")?, start));
         }
     }
 }
 
-fn content_length(head: &[u8]) -> Option<usize> {
+/// What a head says of its body.
+pub fn content_length(head: &[u8]) -> Option<usize> {
     let at = find(head, b"content-length: ")?;
     let digits = head[at + 16..].iter().take_while(|b| b.is_ascii_digit());
     Some(digits.fold(0, |n, d| n * 10 + usize::from(d - b'0')))

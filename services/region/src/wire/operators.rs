@@ -129,7 +129,7 @@ pub struct DeedBody {
     pub at: Option<String>,
     /// Caller, by the name in the configuration.
     pub actor: String,
-    /// `forget` or `force-release`.
+    /// `forget`, `forget-group`, `forget-topic`, `forget-job`, `force-release` or `raise-epoch`.
     pub action: String,
     /// Topic.
     pub topic: String,
