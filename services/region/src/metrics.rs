@@ -282,13 +282,15 @@ impl Cells {
         Self { labels, counts: Default::default(), undecided: Default::default() }
     }
 
+    /// Pairs that can occur: at 0 from the start for checks and claims, for the ends of claims where there was one.
     fn observe(&self, mut observe: impl FnMut(u64, &[KeyValue])) {
         let [region, home, topic] = &self.labels;
         for op in Op::ALL {
+            let shown = matches!(op, Op::Check | Op::Claim) || self.is_used(*op);
             for counted in Counted::ALL {
                 for tier in Tier::ALL {
                     let value = self.counts[*op as usize][counted.index()][*tier as usize].load(Ordering::Relaxed);
-                    if value > 0 || counted.can_occur(*op, *tier) {
+                    if value > 0 || (shown && counted.can_occur(*op, *tier)) {
                         observe(
                             value,
                             &[
@@ -306,13 +308,20 @@ impl Cells {
         }
     }
 
-    /// Checks and claims are there at 0 from the start; the ends of claims, of which there are hardly any, with their first.
+    /// Whether anything of the operation was counted here.
+    fn is_used(&self, op: Op) -> bool {
+        let counted = |n: &AtomicU64| n.load(Ordering::Relaxed) > 0;
+        self.counts[op as usize].iter().flatten().any(counted) || self.undecided[op as usize].iter().any(counted)
+    }
+
+    /// At 0 where the operation is used.
     fn observe_undecided(&self, mut observe: impl FnMut(u64, &[KeyValue])) {
         let [region, home, topic] = &self.labels;
         for op in Op::ALL {
+            let used = self.is_used(*op);
             for (at, code) in UNDECIDED.iter().enumerate() {
                 let value = self.undecided[*op as usize][at].load(Ordering::Relaxed);
-                if value > 0 || (matches!(op, Op::Check | Op::Claim) && *code != Code::TopicNotFound) {
+                if value > 0 || (used && *code != Code::TopicNotFound) {
                     let [op, code] = [KeyValue::new("op", op.as_str()), KeyValue::new("code", code.as_str())];
                     observe(value, &[region.clone(), home.clone(), topic.clone(), op, code]);
                 }

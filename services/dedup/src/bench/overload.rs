@@ -41,7 +41,7 @@ pub async fn measure(args: &OverloadArgs) -> anyhow::Result<Vec<Extra>> {
     let mut options = Options::new(std::env::current_exe()?);
     options.regions = vec!["eu".into()];
     options.redis = false;
-    options.extra_tables = format!("[log]\nlevel = \"warn\"\n");
+    options.extra_tables = "[log]\nlevel = \"warn\"\n".into();
     options.extra_config = format!("request_deadline_ms = {}\n", DEADLINE.as_millis());
     let testbed = Testbed::start(options).await.context("the benchmark's servers did not start")?;
     let outcome = with(&testbed, args).await;
@@ -130,10 +130,8 @@ async fn storm(port: u16, pace: f64, seconds: u64) -> anyhow::Result<Storm> {
     }
     let began = Instant::now();
     let until = began + Duration::from_secs(seconds);
-    let callers: Vec<_> = connections
-        .into_iter()
-        .map(|connection| tokio::spawn(caller(connection, Arc::clone(&counts), began, until, pace, salt)))
-        .collect();
+    let callers: Vec<_> =
+        connections.into_iter().map(|connection| tokio::spawn(caller(connection, Arc::clone(&counts), began, until, pace, salt))).collect();
     let mut latency = hdrhistogram::Histogram::<u64>::new(3)?;
     for done in futures_util::future::join_all(callers).await {
         latency.add(done??)?;

@@ -26,8 +26,8 @@ pub struct RemoteArgs {
     /// Connections that ask for keys of the local home
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=1000))]
     connections: u64,
-    /// Connections that ask for keys of the remote home: enough to keep its line full
-    #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    /// Connections that ask for keys of the remote home: enough to keep its line full, and less than its queue takes
+    #[arg(long, default_value_t = 72, value_parser = clap::value_parser!(u64).range(1..=1000))]
     remote_connections: u64,
 }
 
