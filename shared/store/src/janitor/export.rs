@@ -17,7 +17,7 @@ use super::source::{Class, Input};
 use super::{Janitor, JanitorError};
 
 /// Rows read at a time.
-const ROWS: i32 = 20_000;
+const ROWS: i32 = 5_000;
 /// Begun anew so often, if tables vanish between the look at the layout and the lock.
 const TRIES: usize = 10;
 
