@@ -8,7 +8,7 @@ use dedup_testbed::wait_until;
 use serde_json::json;
 
 use super::{Cold, all_are, check_all, cold_duplicate};
-use crate::api::{check, claim, complete, release, topic_with};
+use crate::api::{check, claim, complete, post, release, topic_with};
 use crate::harness::run;
 
 async fn import(cold: &Cold, topic: &str, file: &Path) -> Output {
@@ -90,6 +90,7 @@ fn rows_are_loaded_beside_claims() {
         let sealed = claim(&url, &t, json!({"key": "eu:sealed"})).await.is("first");
         check(&url, &t, json!({"key": "eu:other"})).await.is("first");
         cold.next_day().await;
+        post(&url, "/v1/claims/extend", json!({"claim_token": sealed.text("claim_token"), "lease_ms": 86_400_000})).await;
         let open = claim(&url, &t, json!({"key": "eu:open"})).await.is("first");
         let released = claim(&url, &t, json!({"key": "eu:released"})).await.is("first");
         release(&url, &released.text("claim_token")).await;
