@@ -1,6 +1,7 @@
 //! Long memory: a key stays what it is through rotation, filter, freezing, archive, merging and drop (P1, P2, P3, P5, P7).
 
 mod damage;
+mod export;
 mod faults;
 mod import;
 mod jobs;
@@ -9,6 +10,7 @@ mod life;
 mod month;
 mod rotations;
 
+use std::process::Output;
 use std::time::Duration;
 
 use dedup_testbed::{Janitor, Region, Testbed, wait_until};
@@ -29,7 +31,13 @@ pub struct Cold {
 impl Cold {
     /// `janitor`: more settings of the janitor, behind [`TABLES`].
     pub async fn start(janitor: &str) -> Self {
+        Self::with_secret(None, janitor).await
+    }
+
+    /// A deployment with a given secret.
+    pub async fn with_secret(secret_hex: Option<String>, janitor: &str) -> Self {
         let mut options = options(&["eu"], 1);
+        options.secret_hex = secret_hex;
         options.redis = false;
         options.janitor = true;
         options.extra_tables = format!("{TABLES}{janitor}");
@@ -61,6 +69,20 @@ impl Cold {
             self.offset_ms
         );
         self.owner().await.batch_execute(&sql).await.unwrap();
+    }
+
+    /// A command of the home's own, `import` or `export`.
+    pub fn command(&self, command: &str, args: &[&str]) -> tokio::process::Command {
+        let password = self.region().postgres.password();
+        let mut run = tokio::process::Command::new(crate::harness::dedup_bin());
+        run.args([command, "--config"]).arg(self.janitor().config_path()).args(args);
+        run.env("DEDUP_JANITOR_PASSWORD", password).env("DEDUP_HOME_EU_PASSWORD", password);
+        run
+    }
+
+    /// The same, run to its end.
+    pub async fn run(&self, command: &str, args: &[&str]) -> Output {
+        self.command(command, args).output().await.unwrap()
     }
 
     /// What the janitor would do now.

@@ -217,18 +217,117 @@ GRANT EXECUTE ON FUNCTION dedup.filters_v1(), dedup.filter_chunk_v1(uuid, int), 
 GRANT EXECUTE ON FUNCTION dedup.home_v1(), dedup.carry_v1(int, uuid[]), dedup.freeze_v1(int, uuid[]), dedup.retire_v1(int), dedup.publish_v1(int),
   dedup.drop_archive_v1(int, bigint), dedup.look_cold(uuid, int[], bigint) TO dedup_janitor;
 
--- Keys from another system on their way into an archive. bytes: of the input that is staged. One that nobody touched for a week is given up.
-CREATE TABLE dedup.imports (import_id uuid PRIMARY KEY, bytes bigint NOT NULL, touched_ms bigint NOT NULL);
-CREATE TABLE dedup.import_rows (import_id uuid NOT NULL, digest uuid NOT NULL, expires_ms bigint NOT NULL, first_seen_ms bigint NOT NULL);
+-- Keys on their way into an archive, or into the open segment. bytes: of the input that is done. One that nobody touched for a week is given
+-- up. Unlogged: after a crash both tables are empty, so the import simply begins anew.
+CREATE UNLOGGED TABLE dedup.imports (import_id uuid PRIMARY KEY, number int GENERATED ALWAYS AS IDENTITY, bytes bigint NOT NULL, touched_ms bigint NOT NULL);
+CREATE UNLOGGED TABLE dedup.import_rows (
+  digest        uuid     NOT NULL,
+  expires_ms    bigint   NOT NULL,
+  first_seen_ms bigint   NOT NULL,
+  import        int      NOT NULL,          -- imports.number
+  topic_id      int      NOT NULL,          -- 0: not known
+  flags         smallint NOT NULL           -- 8 failed (as in claims.meta)
+);
 GRANT SELECT, INSERT, UPDATE, DELETE ON dedup.imports, dedup.import_rows TO dedup_janitor;
 
-CREATE FUNCTION dedup.import_topic_v1(p_topic text) RETURNS TABLE (topic_id int, generation bigint, window_ms bigint, default_region text, home_ms bigint) LANGUAGE sql STABLE SECURITY DEFINER
+-- What import and export need to know of topics.
+CREATE FUNCTION dedup.import_topics_v1() RETURNS TABLE (topic_id int, name text, generation bigint, groups text, window_ms bigint, default_region text) LANGUAGE sql STABLE SECURITY DEFINER
   SET search_path = pg_catalog, pg_temp AS $$
-  SELECT t.topic_id, t.generation, t.window_ms, t.default_region, dedup.now_ms() FROM dedup.topics t WHERE t.name = p_topic AND NOT t.deleted $$;
+  SELECT t.topic_id, t.name, t.generation, t.groups::text, t.window_ms, t.default_region FROM dedup.topics t WHERE NOT t.deleted $$;
 
 -- The topic is in use until then.
 CREATE FUNCTION dedup.import_used_v1(p_topic int, p_until bigint) RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   PERFORM dedup.topic_used(p_topic, p_until, dedup.now_ms());
 END $$;
-GRANT EXECUTE ON FUNCTION dedup.import_topic_v1(text), dedup.import_used_v1(int, bigint) TO dedup_janitor;
+
+-- One digest into the open segment, as done; false: there is a record of it that counts, which stays what it is. A shorter memory in an
+-- archive is no reason to forget early.
+CREATE FUNCTION dedup.load_one(p_digest uuid, p_first_seen bigint, p_expires bigint, p_failed boolean, p_segments int[], p_archives int[], p_current int, p_origin bigint, p_fence bigint)
+  RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+  v_now bigint;
+BEGIN
+  FOR round IN 1..5 LOOP
+    v_now := dedup.now_ms();
+    IF EXISTS (SELECT 1 FROM dedup.look(ARRAY[p_digest], p_segments, '{}', '{}') l
+                WHERE v_now < CASE WHEN l.meta & 7 IN (1, 2) THEN greatest(l.expires, l.ends) ELSE l.expires END) THEN RETURN false; END IF;
+    IF EXISTS (SELECT 1 FROM dedup.look_cold(p_digest, p_archives, v_now) k WHERE k.hit = 1 AND k.expires >= p_expires) THEN RETURN false; END IF;
+    -- Two statements, as ever: what is past its time in the open segment is in the way.
+    DELETE FROM dedup.claims c WHERE c.segment_id = p_current AND c.digest = p_digest
+      AND v_now >= CASE WHEN c.meta & 7 IN (1, 2) THEN greatest(dedup.t_out(p_origin, c.expires), dedup.t_out(p_origin, c.ends)) ELSE dedup.t_out(p_origin, c.expires) END;
+    INSERT INTO dedup.claims (digest, fence, request_hash, segment_id, fingerprint, first_seen, expires, ends, meta)
+      VALUES (p_digest, p_fence | nextval('dedup.fence_counter'), dedup.request_none(), p_current, 0, dedup.t_in(p_origin, p_first_seen), dedup.t_in(p_origin, p_expires),
+              dedup.t_in(p_origin, p_first_seen), CASE WHEN p_failed THEN 283 ELSE 275 END)
+      ON CONFLICT DO NOTHING;
+    IF FOUND THEN RETURN true; END IF;
+  END LOOP;
+  RAISE EXCEPTION 'the record changed under five looks' USING ERRCODE = 'lock_not_available';
+END $$;
+
+-- Some keys of an import into the open segment, sorted by digest; they are done records, as if a check of nobody's request had been granted, so no
+-- token completes them. Whatever counts already is left alone. p_bytes: how much of the input is done with them (null: to be
+-- continued); p_topic, p_until: topics in use, until when. held: indexes (from 1) of keys that somebody's open transaction holds.
+CREATE FUNCTION dedup.import_warm_v1(p_import int, p_bytes bigint, p_digest uuid[], p_first_seen bigint[], p_expires bigint[], p_failed boolean[], p_topic int[], p_until bigint[],
+    OUT loaded int, OUT held int[])
+  LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET lock_timeout = '200ms' AS $$
+DECLARE
+  v_layout   record;
+  v_segments int[];
+  v_archives int[];
+  v_fence    bigint;
+  v_now      bigint;
+  v_rest     int[];
+  v_put      uuid[];
+  v_digest   uuid;
+  i          int;
+BEGIN
+  PERFORM pg_advisory_xact_lock_shared(1684366453, 1);   -- ROTATION, in a statement of its own
+  SELECT l.current_segment AS segment, s.origin_ms AS origin INTO v_layout FROM dedup.layout l JOIN dedup.segments s ON s.segment_id = l.current_segment;
+  PERFORM dedup.guard_snapshot();
+  v_segments := dedup.live_segments('{}');
+  v_archives := coalesce(dedup.live_archives('{}'), '{}');
+  v_fence := dedup.fence_base();
+  v_now := dedup.now_ms();
+  PERFORM dedup.topic_used(t.topic, t.until, v_now) FROM unnest(p_topic, p_until) t(topic, until);
+  PERFORM set_config('lock_timeout', '25ms', true);
+  loaded := 0;
+  held := '{}';
+  BEGIN
+    v_rest := ARRAY(SELECT n FROM generate_series(1, cardinality(p_digest)) n EXCEPT
+      SELECT l.n::int FROM dedup.look(p_digest, v_segments, '{}', '{}') l WHERE v_now < CASE WHEN l.meta & 7 IN (1, 2) THEN greatest(l.expires, l.ends) ELSE l.expires END);
+    IF cardinality(v_archives) > 0 THEN
+      v_rest := ARRAY(SELECT r FROM unnest(v_rest) r CROSS JOIN LATERAL dedup.look_cold(p_digest[r], v_archives, v_now) k WHERE NOT (k.hit = 1 AND k.expires >= p_expires[r]));
+    END IF;
+    WITH put AS (
+      INSERT INTO dedup.claims AS c (digest, fence, request_hash, segment_id, fingerprint, first_seen, expires, ends, meta)
+        SELECT p_digest[r], v_fence | nextval('dedup.fence_counter'), dedup.request_none(), v_layout.segment, 0, dedup.t_in(v_layout.origin, p_first_seen[r]),
+               dedup.t_in(v_layout.origin, p_expires[r]), dedup.t_in(v_layout.origin, p_first_seen[r]), CASE WHEN p_failed[r] THEN 283 ELSE 275 END
+          FROM (SELECT r FROM unnest(v_rest) r ORDER BY r) x
+        ON CONFLICT DO NOTHING RETURNING c.digest)
+      SELECT array_agg(p.digest) INTO v_put FROM put p;
+    loaded := coalesce(cardinality(v_put), 0);
+    -- Those that lost to a commit of the last moment, and those whose old row is past its time and still there.
+    IF loaded < cardinality(v_rest) THEN
+      FOR v_digest IN SELECT p_digest[r] FROM unnest(v_rest) r EXCEPT SELECT unnest(v_put) LOOP
+        i := array_position(p_digest, v_digest);
+        loaded := loaded + dedup.load_one(v_digest, p_first_seen[i], p_expires[i], p_failed[i], v_segments, v_archives, v_layout.segment, v_layout.origin, v_fence)::int;
+      END LOOP;
+    END IF;
+  EXCEPTION WHEN lock_not_available THEN
+    -- Key by key, so that only those that are held wait.
+    loaded := 0;
+    PERFORM set_config('lock_timeout', '3ms', true);
+    FOR i IN 1 .. cardinality(p_digest) LOOP
+      BEGIN
+        loaded := loaded + dedup.load_one(p_digest[i], p_first_seen[i], p_expires[i], p_failed[i], v_segments, v_archives, v_layout.segment, v_layout.origin, v_fence)::int;
+      EXCEPTION WHEN lock_not_available THEN
+        held := held || i;
+      END;
+    END LOOP;
+  END;
+  UPDATE dedup.imports m SET bytes = coalesce(p_bytes, m.bytes), touched_ms = dedup.now_ms() WHERE m.number = p_import;
+END $$;
+
+GRANT EXECUTE ON FUNCTION dedup.import_topics_v1(), dedup.import_used_v1(int, bigint),
+  dedup.import_warm_v1(int, bigint, uuid[], bigint[], bigint[], boolean[], int[], bigint[]) TO dedup_janitor;

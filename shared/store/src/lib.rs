@@ -26,7 +26,10 @@ pub use chain::chain;
 pub use doctor::{Finding, Grade, HomeProbe, HomeReport, home_secret, probe_home, probe_redis};
 pub use home::{Around, Figures, FilterHealth, HomeFigures, HomeHealth, HomeSettings, Homes, SegmentFigures, TopicCopy};
 pub use hot::{HotFigures, HotHealth, HotSettings, HotTier};
-pub use janitor::{ImportRow, ImportTopic, Janitor, JanitorError, JanitorSettings, Round};
+pub use janitor::{
+    ExportScope, Exported, ExportedId, ExportedRecord, HomeTopic, Import, ImportRow, Janitor, JanitorError, JanitorSettings, KeptKey,
+    Loaded, Round,
+};
 pub use ladder::{Ladder, LookedUp, Query, Request, TierReport};
 pub use local::{LocalHealth, LocalTier};
 pub use metrics::StoreMetrics;

@@ -7,6 +7,8 @@ use std::path::PathBuf;
 pub struct Options {
     /// Names of the regions; each is also the name and the only prefix of its home.
     pub regions: Vec<String>,
+    /// The deployment's secret, 64 hex digits; `None`: a random one.
+    pub secret_hex: Option<String>,
     /// `dedup serve` processes per region.
     pub instances: usize,
     /// Whether each region has a `dedup janitor`; its settings are `[janitor]` of `extra_tables`.
@@ -43,6 +45,7 @@ impl Options {
     pub fn new(dedup_bin: PathBuf) -> Self {
         Self {
             regions: ["eu", "us", "ap"].map(String::from).to_vec(),
+            secret_hex: None,
             instances: 1,
             janitor: false,
             redis: true,

@@ -71,8 +71,8 @@ impl Testbed {
     /// The first failure; by then everything that had been started is gone again.
     pub async fn start_stores(options: Options) -> Result<Self, Error> {
         let watchdog = Arc::new(Watchdog::start()?);
-        let mut new =
-            Self { regions: Vec::new(), prometheus: None, secret_hex: hex(&rand::random::<[u8; 32]>()), watchdog: Arc::clone(&watchdog) };
+        let secret_hex = options.secret_hex.clone().unwrap_or_else(|| hex(&rand::random::<[u8; 32]>()));
+        let mut new = Self { regions: Vec::new(), prometheus: None, secret_hex, watchdog: Arc::clone(&watchdog) };
         let regions = options.regions.iter();
         let regions = regions.map(|name| provision::stores(name, &options, &watchdog));
         new.regions = try_join_all(regions).await?;

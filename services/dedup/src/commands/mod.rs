@@ -5,11 +5,14 @@ mod claims;
 mod config;
 pub mod connect;
 mod doctor;
+mod export;
 mod import;
 mod janitor;
 mod keys;
+mod memory_file;
 mod migrate;
 mod openapi;
+mod own_home;
 mod raise_epoch;
 mod segments;
 mod serve;
@@ -27,8 +30,10 @@ pub enum Command {
     Serve(serve::ServeArgs),
     /// Tend the segments of the own region's homes until SIGINT or SIGTERM: make, rotate, filter, archive, merge, drop
     Janitor(janitor::JanitorArgs),
-    /// Load keys that another system has seen into a home's archive
+    /// Load keys that another system has seen, or what was exported, into a home's memory
     Import(import::ImportArgs),
+    /// Write what a home remembers to a file that `import` takes
+    Export(export::ExportArgs),
     /// Show segments and archives of all homes
     Segments(segments::SegmentsArgs),
     /// Say what is wrong with a configuration file, all at once
@@ -67,6 +72,7 @@ impl Command {
             Self::Serve(args) => serve::run(args),
             Self::Janitor(args) => block_on(janitor::run(args)),
             Self::Import(args) => block_on(import::run(args)),
+            Self::Export(args) => block_on(export::run(args)),
             Self::Segments(args) => block_on(segments::run(args)),
             Self::CheckConfig(args) => Ok(check_config::run(&args)),
             Self::Migrate(args) => block_on(migrate::run(args)),

@@ -17,7 +17,7 @@ use super::{Janitor, JanitorError, Round};
 /// Blocks written at a time: about 1 MB.
 const WRITE: usize = 128;
 /// Classes that a block can number.
-const CLASSES_MAX: usize = 65_536;
+pub(super) const CLASSES_MAX: usize = 65_536;
 
 /// What is known of an archive before its digests are read.
 pub(super) struct Plan {

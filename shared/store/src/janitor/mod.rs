@@ -5,6 +5,7 @@
 //! or the new one. Nothing here decides a verdict: the state of a segment or archive alone says where the home looks.
 
 mod archive;
+mod export;
 mod filter;
 mod freeze;
 mod import;
@@ -15,7 +16,8 @@ mod sweep;
 
 use std::time::{Duration, Instant};
 
-pub use import::{ImportRow, ImportTopic};
+pub use export::{ExportScope, Exported, ExportedId, ExportedRecord, KeptKey};
+pub use import::{HomeTopic, Import, ImportRow, Loaded};
 
 use dedup_core::{BlockError, FilterError};
 use tokio_postgres::Client;
@@ -73,6 +75,9 @@ pub enum JanitorError {
     /// What was built does not hold what it was built of.
     #[error("verification failed: {0}")]
     Verification(String),
+    /// Whoever takes what is exported does not want more.
+    #[error("what is exported cannot be written")]
+    Taker(#[source] std::io::Error),
 }
 
 /// What a round did, for people.

@@ -44,6 +44,12 @@ impl Input {
         Self { archive, classes, forgotten, next: Some(Uuid::nil()), ended: false, entries: VecDeque::new() }
     }
 
+    /// The next entries, rising; none: the end.
+    pub async fn some(&mut self, tx: &Transaction<'_>, as_of: i64) -> Result<VecDeque<(Key72, Class)>, JanitorError> {
+        self.fill(tx, as_of).await?;
+        Ok(std::mem::take(&mut self.entries))
+    }
+
     /// Reads on until there is an entry or the end.
     async fn fill(&mut self, tx: &Transaction<'_>, as_of: i64) -> Result<(), JanitorError> {
         while self.entries.is_empty() && !self.ended {
@@ -110,8 +116,8 @@ impl<'a> Source<'a> {
     }
 
     /// What was staged of an import.
-    pub async fn staged(tx: &'a Transaction<'a>, import: Uuid, base: i64, as_of: i64) -> Result<Self, JanitorError> {
-        let sql = "SELECT digest, expires_ms, 0 FROM dedup.import_rows WHERE import_id = $1 AND expires_ms > $2 ORDER BY digest /* dedup: import */";
+    pub async fn staged(tx: &'a Transaction<'a>, import: i32, base: i64, as_of: i64) -> Result<Self, JanitorError> {
+        let sql = "SELECT digest, expires_ms, flags::int FROM dedup.import_rows WHERE import = $1 AND expires_ms > $2 ORDER BY digest /* dedup: import */";
         let statement = tx.prepare(sql).await?;
         Ok(Self::Segment { tx, portal: tx.bind(&statement, &[&import, &as_of]).await?, base, ended: false })
     }

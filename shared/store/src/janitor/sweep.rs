@@ -78,8 +78,8 @@ impl Janitor {
         }
         self.sweep_archives(round).await?;
         self.sweep_filters().await?;
-        let gave_up = "WITH old AS (DELETE FROM dedup.imports WHERE touched_ms < dedup.now_ms() - 604800000 RETURNING import_id), \
-                       rows AS (DELETE FROM dedup.import_rows r USING old o WHERE r.import_id = o.import_id) SELECT count(*) FROM old /* dedup: sweep imports */";
+        let gave_up = "WITH old AS (DELETE FROM dedup.imports WHERE touched_ms < dedup.now_ms() - 604800000 RETURNING number), \
+                       rows AS (DELETE FROM dedup.import_rows r USING old o WHERE r.import = o.number) SELECT count(*) FROM old /* dedup: sweep imports */";
         if self.client.query_one(gave_up, &[]).await?.get::<_, i64>(0) > 0 {
             round.deeds.push("gave up an import that nobody went on with".into());
         }
