@@ -96,6 +96,9 @@ fn rows_are_loaded_beside_claims() {
         release(&url, &released.text("claim_token")).await;
         check(&url, &t, json!({"key": "eu:past", "window_ms": 1000})).await.is("first");
         cold.forward(Duration::from_secs(2)).await;
+        // The janitor may have archived `other` by now, too; then the file's memory of it lasts longer.
+        let other = check(&url, &t, json!({"key": "eu:other"})).await.is("duplicate");
+        let new = if other.body["tier"] == json!("cold") { 5_004 } else { 5_003 };
         // Held by a caller's transaction, which grants it, and by one that takes it back.
         let mut caller = cold.region().postgres.connect("dedup_caller").await;
         let holds = caller.transaction().await.unwrap();
@@ -119,7 +122,7 @@ fn rows_are_loaded_beside_claims() {
         wait_until("what is not held is loaded", Duration::from_secs(30), || async {
             let row = cold.owner().await.query_one("SELECT count(*) FROM dedup.claims c WHERE c.meta = 275", &[]).await.unwrap();
             let rows: i64 = row.get(0);
-            // (4,999 of the file; `past` in place of its old row; `archived`, which lasts longer now; `other` in the sealed segment.)
+            // (4,999 of the file; `past` in place of its old row; `archived`, which lasts longer now; `other`, loaded or in the sealed segment.)
             if rows == 5_002 { Ok(()) } else { Err(rows.to_string()) }
         })
         .await;
@@ -127,7 +130,7 @@ fn rows_are_loaded_beside_claims() {
         holds.rollback().await.unwrap();
         let done = import.wait_with_output().await.unwrap();
         let told = String::from_utf8_lossy(&done.stdout).into_owned();
-        assert!(done.status.success() && told.contains("5003 of 5008 keys are new"), "{told}");
+        assert!(done.status.success() && told.contains(&format!("{new} of 5008 keys are new")), "{told}");
         all_are(&check_all(&url, &t, (0..5_000).map(|k| format!("eu:{k}"))).await, "duplicate");
         all_are(&check_all(&url, &t, ["archived", "other", "past", "granted"].map(|k| format!("eu:{k}")).into_iter()).await, "duplicate");
         all_are(&check_all(&url, &t, (0..200).map(|k| format!("eu:unseen-{k}"))).await, "first");
