@@ -229,6 +229,7 @@ CREATE UNLOGGED TABLE dedup.import_rows (
   flags         smallint NOT NULL           -- 8 failed (as in claims.meta)
 );
 GRANT SELECT, INSERT, UPDATE, DELETE ON dedup.imports, dedup.import_rows TO dedup_janitor;
+GRANT TRUNCATE ON dedup.import_rows TO dedup_janitor;   -- the last import leaves no pages behind
 
 -- What import and export need to know of topics.
 CREATE FUNCTION dedup.import_topics_v1() RETURNS TABLE (topic_id int, name text, generation bigint, groups text, window_ms bigint, default_region text) LANGUAGE sql STABLE SECURITY DEFINER

@@ -1,8 +1,12 @@
 //! Frozen to cold: the digests of an immutable segment are packed, read back and compared, and only then count.
 
 use std::collections::{HashMap, HashSet};
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::task::Poll;
 
 use dedup_core::{BlockBuilder, BlockRow, FILTER_BLOCK_BYTES, FilterPart, Key72, block_sum, filter_blocks, read_block};
+use futures_util::future::{MaybeDone, maybe_done};
 use futures_util::pin_mut;
 use sha2::{Digest as _, Sha256};
 use tokio_postgres::Transaction;
@@ -94,24 +98,35 @@ pub(super) async fn write(
     let mut part = FilterPart::new(filter_total, 0, CHUNK_BLOCKS);
     let mut rows: Vec<BlockRow> = Vec::new();
     let (mut keys, mut blocks) = (0_u64, 0_i32);
+    // Neighbours are often of one class.
+    let mut last: Option<(Class, u16)> = None;
     let mut distinct = Distinct::new(source);
-    loop {
-        let some = distinct.next().await?;
-        if some.is_empty() {
-            break;
-        }
+    let mut some = distinct.next().await?;
+    while !some.is_empty() {
+        // The home reads on while these are packed; nothing else is asked of the connection before that is here.
+        let mut next = pin!(maybe_done(distinct.next()));
+        begin(next.as_mut()).await;
+        let mut chunks = Vec::new();
         for (key, class) in some {
-            let number =
-                *numbers.get(&class).ok_or_else(|| JanitorError::Verification(format!("a class that was not there: {class:?}")))?;
+            let number = match last {
+                Some((same, number)) if same == class => number,
+                _ => *numbers.get(&class).ok_or_else(|| JanitorError::Verification(format!("a class that was not there: {class:?}")))?,
+            };
+            last = Some((class, number));
             held[usize::from(number)] += 1;
             keys += 1;
             rows.extend(builder.push(key, number).map_err(|source| JanitorError::Block { archive, source })?);
             let digest = key.lowest();
             while part.block_of(&digest) >= part.end() {
-                filter.chunk(tx, &part.to_bytes()).await?;
+                chunks.push(part.to_bytes());
                 part = FilterPart::new(filter_total, part.end(), CHUNK_BLOCKS);
             }
             part.insert(&digest);
+        }
+        next.as_mut().await;
+        some = next.take_output().transpose()?.unwrap_or_default();
+        for chunk in chunks {
+            filter.chunk(tx, &chunk).await?;
         }
         if rows.len() >= WRITE {
             blocks += store(tx, archive, &rows).await?;
@@ -160,6 +175,12 @@ pub(super) async fn write(
         filter,
         filter_sum,
     })
+}
+
+/// Lets a question leave without waiting for its answer.
+async fn begin<F: Future>(mut question: Pin<&mut MaybeDone<F>>) {
+    poll_fn(|context| Poll::Ready(question.as_mut().poll(context).is_ready())).await;
+    tokio::task::yield_now().await;
 }
 
 async fn store(tx: &Transaction<'_>, archive: i32, rows: &[BlockRow]) -> Result<i32, JanitorError> {

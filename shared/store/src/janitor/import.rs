@@ -202,11 +202,18 @@ impl Janitor {
             }
             let mut source = Source::staged(&tx, import.number, base, as_of).await?;
             let written = archive::write(&tx, &mut source, &plan, whose, reached).await?;
-            let mut source = Source::staged(&tx, import.number, base, as_of).await?;
+            source.rewind().await?;
             archive::verify(&tx, &mut source, &plan, &written, as_of).await?;
             built = Some((written.archive, written.keys));
         }
-        tx.execute("DELETE FROM dedup.import_rows WHERE import = $1 /* dedup: import */", &[&import.number]).await?;
+        // Whoever else stages anything has a row in `imports` before, so behind this lock the look is sure.
+        tx.batch_execute("LOCK TABLE dedup.import_rows IN ACCESS EXCLUSIVE MODE /* dedup: import */").await?;
+        let others = tx.query_opt("SELECT 1 FROM dedup.imports WHERE number <> $1 LIMIT 1 /* dedup: import */", &[&import.number]).await?;
+        if others.is_none() {
+            tx.batch_execute("TRUNCATE dedup.import_rows /* dedup: import */").await?;
+        } else {
+            tx.execute("DELETE FROM dedup.import_rows WHERE import = $1 /* dedup: import */", &[&import.number]).await?;
+        }
         tx.execute("DELETE FROM dedup.imports WHERE number = $1 /* dedup: import */", &[&import.number]).await?;
         tx.commit().await?;
         reached("import.built");

@@ -3,7 +3,7 @@
 use std::collections::{HashSet, VecDeque};
 
 use dedup_core::{BlockRow, Digest, FOREVER_MS, Key72, read_block};
-use tokio_postgres::{Portal, Transaction};
+use tokio_postgres::{Portal, Row, Statement, Transaction};
 use uuid::Uuid;
 
 use super::JanitorError;
@@ -25,6 +25,7 @@ const BLOCKS: i64 = 16;
 /// A rising stream of digests; the same one may come twice.
 pub(super) enum Source<'a> {
     Segment { tx: &'a Transaction<'a>, portal: Portal, base: i64, ended: bool },
+    Staged { tx: &'a Transaction<'a>, fetch: Statement, base: i64 },
     Archives { tx: &'a Transaction<'a>, inputs: Vec<Input>, as_of: i64 },
 }
 
@@ -115,11 +116,23 @@ impl<'a> Source<'a> {
         Ok(Self::Segment { tx, portal: tx.bind(&statement, &[&as_of]).await?, base, ended: false })
     }
 
-    /// What was staged of an import.
+    /// What was staged of an import. It is sorted once for all readings: the cursor can go back.
     pub async fn staged(tx: &'a Transaction<'a>, import: i32, base: i64, as_of: i64) -> Result<Self, JanitorError> {
-        let sql = "SELECT digest, expires_ms, flags::int FROM dedup.import_rows WHERE import = $1 AND expires_ms > $2 ORDER BY digest /* dedup: import */";
-        let statement = tx.prepare(sql).await?;
-        Ok(Self::Segment { tx, portal: tx.bind(&statement, &[&import, &as_of]).await?, base, ended: false })
+        tx.batch_execute(&format!(
+            "DECLARE dedup_staged SCROLL CURSOR FOR SELECT digest, expires_ms, flags::int FROM dedup.import_rows \
+             WHERE import = {import} AND expires_ms > {as_of} ORDER BY digest /* dedup: import */"
+        ))
+        .await?;
+        let fetch = tx.prepare(&format!("FETCH {ROWS} FROM dedup_staged /* dedup: import */")).await?;
+        Ok(Self::Staged { tx, fetch, base })
+    }
+
+    /// To the beginning again, of what was staged.
+    pub async fn rewind(&mut self) -> Result<(), JanitorError> {
+        if let Self::Staged { tx, .. } = self {
+            tx.batch_execute("MOVE ABSOLUTE 0 IN dedup_staged /* dedup: import */").await?;
+        }
+        Ok(())
     }
 
     /// What still counts of archives.
@@ -136,13 +149,9 @@ impl<'a> Source<'a> {
                 }
                 let rows = tx.query_portal(portal, ROWS).await?;
                 *ended = rows.is_empty();
-                rows.iter()
-                    .map(|row| {
-                        let class = Class { expires_ms: round_up(row.try_get(1)?, *base), flags: row.try_get(2)? };
-                        Ok((Key72::of(&Digest(row.try_get(0)?)), class))
-                    })
-                    .collect()
+                entries(&rows, *base)
             }
+            Self::Staged { tx, fetch, base } => entries(&tx.query(fetch, &[]).await?, *base),
             Self::Archives { tx, inputs, as_of } => {
                 let mut out = Vec::with_capacity(ROWS as usize);
                 while out.len() < ROWS as usize {
@@ -159,4 +168,13 @@ impl<'a> Source<'a> {
             }
         }
     }
+}
+
+/// Digest, window's end, flags.
+fn entries(rows: &[Row], base: i64) -> Result<Vec<(Key72, Class)>, JanitorError> {
+    let entry = |row: &Row| {
+        let class = Class { expires_ms: round_up(row.try_get(1)?, base), flags: row.try_get(2)? };
+        Ok((Key72::of(&Digest(row.try_get(0)?)), class))
+    };
+    rows.iter().map(entry).collect()
 }
