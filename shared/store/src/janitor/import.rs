@@ -204,6 +204,7 @@ impl Janitor {
             let written = archive::write(&tx, &mut source, &plan, whose, reached).await?;
             source.rewind().await?;
             archive::verify(&tx, &mut source, &plan, &written, as_of).await?;
+            source.close().await?;
             built = Some((written.archive, written.keys));
         }
         // Whoever else stages anything has a row in `imports` before, so behind this lock the look is sure.

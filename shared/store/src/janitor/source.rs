@@ -135,6 +135,14 @@ impl<'a> Source<'a> {
         Ok(())
     }
 
+    /// Lets go of what was staged: until then nobody may remove it.
+    pub async fn close(self) -> Result<(), JanitorError> {
+        if let Self::Staged { tx, .. } = self {
+            tx.batch_execute("CLOSE dedup_staged /* dedup: import */").await?;
+        }
+        Ok(())
+    }
+
     /// What still counts of archives.
     pub fn archives(tx: &'a Transaction<'a>, inputs: Vec<Input>, as_of: i64) -> Self {
         Self::Archives { tx, inputs, as_of }
