@@ -316,8 +316,8 @@ def service():
     per_key = ratio(f"sum by (instance) (rate(process_cpu_seconds_total{{{R}}}{RATE}))", rate("dedup_decisions_total", R, "instance"))
     return dashboard("service", "The processes, and their work with the homes' databases.", ["region", "instance", "home"], [
         row("Service"),
-        panel("timeseries", "Processor time", "Processors an instance keeps busy.",
-              [(rate("process_cpu_seconds_total", R, "instance"), "{{instance}}")], "short"),
+        panel("timeseries", "Processor time", "How busy an instance keeps the processors; 100 % is one of them.",
+              [(rate("process_cpu_seconds_total", R, "instance"), "{{instance}}")], "percentunit"),
         panel("timeseries", "Processor time per decision", "Seconds of processor time for each decided item: larger batches make it small.",
               [(per_key, "{{instance}}")], "s"),
         panel("timeseries", "Memory", "Resident memory of each instance.", [(f"sum by (instance) (process_resident_memory_bytes{{{R}}})", "{{instance}}")], "bytes"),

@@ -20,7 +20,7 @@ PANELS = [
     ("overview", "Verdicts", ""), ("overview", "Tiers", ""),
     ("topic", "Duplicates for each first, now and usual", "emails"), ("topic", "A window of N would have missed", "clicks"),
     ("overview", "Time to answer, 99 of 100, by deepest tier", ""), ("overview", "Round trips between regions", ""),
-    ("service", "Keys in a call", ""), ("service", "Calls to homes per second", ""),
+    ("service", "Processor time", ""), ("service", "Calls to homes per second", ""),
 ]
 FILL = {"$__rate_interval": "10s", "$__range": "2m", "$region": ".*", "$instance": ".*", "$home": ".*"}
 

@@ -21,11 +21,19 @@ mkdir -p "$work"
 cd "$work"
 
 cp "$here/package.json" "$here/page.tsx" .
-# The peers that are left out belong to parts of Grafana which are not drawn here.
-npm install --no-audit --no-fund --silent --ignore-scripts --legacy-peer-deps --prefer-offline
-node_modules/.bin/esbuild page.tsx --bundle --outfile=page.js --format=iife --log-level=error --define:global=window \
-    --define:process.env.NODE_ENV='"production"' --loader:.svg=dataurl --loader:.png=dataurl --loader:.ttf=dataurl --loader:.woff2=dataurl --loader:.woff=dataurl
-echo '<!doctype html><meta charset="utf-8"><link rel="stylesheet" href="page.css"><style>body{margin:0}</style><div id="root"></div><script src="data.js"></script><script src="page.js"></script>' >page.html
+npm install --no-audit --no-fund --silent --ignore-scripts --prefer-offline
+node_modules/.bin/esbuild page.tsx --bundle --outfile=page.js --format=iife --log-level=error \
+    --define:global=window --define:process.env.NODE_ENV='"production"' \
+    --loader:.svg=dataurl --loader:.png=dataurl --loader:.ttf=dataurl --loader:.woff2=dataurl --loader:.woff=dataurl
+cat >page.html <<'HTML'
+<!doctype html>
+<meta charset="utf-8">
+<link rel="stylesheet" href="page.css">
+<style>body { margin: 0 }</style>
+<div id="root"></div>
+<script src="data.js"></script>
+<script src="page.js"></script>
+HTML
 
 rm -f ready.json
 "$dedup" demo --incident --seconds 0 --rate 600 --ready-file ready.json >demo.log &
@@ -42,9 +50,10 @@ demo=
 
 picture() { # NAME FIRST LAST ROWS
     chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --allow-file-access-from-files --virtual-time-budget=8000 \
-        --user-data-dir="$PWD/profile" --window-size=1144,$((308 * $4 + 8)) --screenshot="$here/$1.png" "file://$PWD/page.html#$2-$3" 2>chromium.log
+        --user-data-dir="$PWD/profile" --enable-logging=stderr --window-size=1144,$((308 * $4 + 8)) \
+        --screenshot="$here/$1.png" "file://$PWD/page.html#$2-$3" 2>chromium.log
     # What Chromium does not tell by its exit code: a page that failed is a blank one.
-    [ "$(wc -c <"$here/$1.png")" -gt 10000 ] || { echo "$1.png is blank; see $PWD/chromium.log" >&2; exit 1; }
+    [ "$(wc -c <"$here/$1.png")" -gt 10000 ] || { cat chromium.log >&2; exit 1; }
 }
 picture overview 0 3 2
 picture topic 4 5 1

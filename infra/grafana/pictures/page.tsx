@@ -22,7 +22,8 @@ function frameOf({ panel, series }: any): DataFrame {
   const frame = toDataFrame({
     fields: [{ name: 'Time', type: FieldType.time, values: times }, ...series.map(({ name, values }: any) => {
       const known = new Map<number, number | null>(values);
-      return { name, type: FieldType.number, values: times.map((t) => known.get(t) ?? null), config: { ...panel.fieldConfig.defaults, displayName: name, color } };
+      const config = { ...panel.fieldConfig.defaults, displayName: name, color };
+      return { name, type: FieldType.number, values: times.map((t) => known.get(t) ?? null), config };
     })],
   });
   frame.fields.forEach((field, n) => {
@@ -52,7 +53,8 @@ function bars(captured: any, width: number, height: number): ReactElement {
 
 function Picture({ captured }: any) {
   const { title, description, type } = captured.panel;
-  return h(PanelChrome, { title, description, width: WIDTH, height: HEIGHT, children: (w: number, hh: number) => (type === 'bargauge' ? bars : lines)(captured, w, hh) });
+  const children = (width: number, height: number) => (type === 'bargauge' ? bars : lines)(captured, width, height);
+  return h(PanelChrome, { title, description, width: WIDTH, height: HEIGHT, children });
 }
 
 function Pictures() {
