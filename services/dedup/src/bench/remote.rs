@@ -27,7 +27,7 @@ pub struct RemoteArgs {
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=1000))]
     connections: u64,
     /// Connections that ask for keys of the remote home: enough to keep its line full, and less than its queue takes
-    #[arg(long, default_value_t = 72, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1000))]
     remote_connections: u64,
 }
 
