@@ -87,7 +87,8 @@ fn secret() -> Option<String> {
 
 /// A region moves: what its home says of every key is said by the new one, from warm and cold memory, with keys kept and not kept, for ever
 /// or for a window, which ends when it would have ended. Forgotten, expired, open and released ones are left out. A file that was cut off,
-/// or lacks a line, is refused as a whole.
+/// or lacks a line, is refused as a whole. Seen to fail with an export that takes no notice of what was forgotten of an archive, and with an import
+/// that asks for no last line.
 #[test]
 fn what_is_exported_counts_elsewhere() {
     run(async {
@@ -164,6 +165,7 @@ fn what_is_exported_counts_elsewhere() {
 }
 
 /// Into rows, beside claims; and where the secret is another one: digests are refused before anything counts, lines with keys are taken.
+/// Seen to fail with an import that does not compare secrets.
 #[test]
 fn digests_need_their_secret_and_keys_none() {
     run(async {
@@ -211,7 +213,8 @@ fn digests_need_their_secret_and_keys_none() {
     });
 }
 
-/// Generations are part of digests: what was forgotten with its topic does not come back by way of a file.
+/// Generations are part of digests: what was forgotten with its topic does not come back by way of a file. Seen to fail with an
+/// export that takes every kept key for what was remembered.
 #[test]
 fn a_forgotten_topic_stays_forgotten() {
     run(async {
@@ -245,7 +248,7 @@ fn digests(text: &str) -> (BTreeSet<String>, usize) {
 
 /// An export shows one moment, whatever becomes of it meanwhile: its reader stops at the first line until all that was warm is archived and the
 /// janitor wants the tables away, and a key was forgotten; then it reads on, and nothing is missing or new. Then again and again while segments of
-/// a second rotate, are archived, merged and dropped.
+/// a second rotate, are archived, merged and dropped. Seen to fail with an export at READ COMMITTED.
 #[test]
 fn an_export_is_one_moment() {
     run(async {

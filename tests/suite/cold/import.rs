@@ -75,7 +75,7 @@ fn imported_keys_are_remembered() {
 
 /// Into rows: an import never disturbs a claim. What counts already, open, released or done, stays as it is, key by key; what is past its time
 /// is in nobody's way; keys that somebody's transaction holds are waited for and cost no other key; repeating changes nothing; topics
-/// count as used.
+/// count as used. Seen to fail with a load that looks into the open segment alone, and with one that leaves in its way what is past its time.
 #[test]
 fn rows_are_loaded_beside_claims() {
     run(async {
