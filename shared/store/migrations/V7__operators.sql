@@ -200,7 +200,7 @@ BEGIN
   RETURN 'ok';
 END $$;
 
--- One job; texts: of its topic, so how much there is to look at in all.
+-- One job. topic null: there is none of this id.
 CREATE FUNCTION dedup.job_v1(p_home uuid, p_secret bytea, p_job uuid, OUT status text, OUT topic text, OUT grp text, OUT from_ms bigint, OUT to_ms bigint, OUT dry_run boolean,
     OUT state text, OUT looked bigint, OUT matched bigint, OUT created_ms bigint, OUT changed_ms bigint)
   LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

@@ -10,7 +10,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use uuid::Uuid;
 
-use super::topics::topics_problem;
+use super::topics::{applied, topics_problem};
 use super::{json, ok};
 use crate::body;
 use crate::parse::{check_reason, parse_group};
@@ -49,8 +49,7 @@ pub async fn forget_all(
     let group = group.as_ref().map(|g| g.as_str());
     let done = service.ladder.forget_all(&policy.topic, group, &caller.name, reason, deadline).await.map_err(|e| topics_problem(&e))?;
     let (regions, unheard) = spread_body(done.regions);
-    let homes: BTreeMap<String, &'static str> =
-        done.homes.into_iter().map(|(home, done)| (home, if done { "applied" } else { "pending" })).collect();
+    let homes = applied(done.homes);
     let all = homes.values().all(|state| *state == "applied");
     let body = ForgetAllBody { generation: done.generation, homes, regions, unheard };
     Ok(json(if all { HttpResponse::Ok() } else { HttpResponse::Accepted() }, &body))

@@ -113,7 +113,8 @@ pub async fn delete(request: HttpRequest, path: Path<String>, service: Data<Serv
     Ok(ok(&TopicDeletedBody { version: done.version, homes: applied(done.homes) }))
 }
 
-fn applied(homes: Vec<(String, bool)>) -> std::collections::BTreeMap<String, &'static str> {
+/// Per home `applied`, or `pending`: kept trying.
+pub(super) fn applied(homes: Vec<(String, bool)>) -> std::collections::BTreeMap<String, &'static str> {
     homes.into_iter().map(|(home, done)| (home, if done { "applied" } else { "pending" })).collect()
 }
 
