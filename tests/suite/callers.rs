@@ -63,6 +63,16 @@ fn callers_get_what_their_role_and_topics_allow() {
         let forget = || json!({"key": "eu:k", "reason": "test"});
         post("/v1/topics/payments/records/forget", "use-token", forget()).await.fails(403, "role-not-permitted");
         assert_eq!(post("/v1/topics/payments/records/forget", "operate-token", forget()).await.body["removed"], json!(true));
+        let reason = || json!({"reason": "test"});
+        for path in ["/v1/topics/payments/records/forget-all", "/v1/topics/payments/forget-jobs"] {
+            post(path, "", reason()).await.fails(401, "unauthenticated");
+            post(path, "use-token", reason()).await.fails(403, "role-not-permitted");
+        }
+        assert_eq!(post("/v1/topics/payments/records/forget-all", "operate-token", reason()).await.status, 200);
+        post("/v1/topics/payments/forget-jobs", "operate-token", reason()).await.fails(409, "keys-not-kept");
+        let job = "/v1/jobs/11111111-2222-3333-4444-555555555555";
+        send(Method::GET, job, "use-token", json!({})).await.fails(403, "role-not-permitted");
+        send(Method::GET, job, "operate-token", json!({})).await.fails(404, "job-not-found");
         let list = |token| send(Method::GET, "/v1/topics", token, json!({}));
         assert_eq!(list("use-token").await.body["topics"].as_array().unwrap().len(), 1);
         assert_eq!(list("admin-token").await.body["topics"].as_array().unwrap().len(), 2);
