@@ -127,7 +127,12 @@ fn case_m1_a_lost_reply_is_settled_by_the_same_request() {
         proxy.set_mode(Mode::Pass);
         proxy.cut();
         asked.await.unwrap().fails(503, "claim-outcome-unknown");
-        post(&a, "/v1/claims/release", body).await.fails(409, "lease-lost");
+        // Until the instance has found the home again it says so.
+        wait_until("the release is settled", Duration::from_secs(10), || async {
+            let r = post(&a, "/v1/claims/release", body.clone()).await;
+            if (r.status, r.code()) == (409, "lease-lost") { Ok(()) } else { Err(format!("{r:?}")) }
+        })
+        .await;
         testbed.stop().await.unwrap();
     });
 }

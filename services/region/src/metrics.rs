@@ -1,20 +1,20 @@
 //! The service's own instruments; the one file of this crate that spells a metric name.
 //!
-//! Decisions are counted in plain atomics and read by the exporter, so that a decision costs an addition. Labels come from closed sets:
-//! regions of the table, registered topics, the words of `dedup_core`.
+//! Counters of decisions are bound to their labels once, so that a run of equal decisions costs two additions and a scrape looks no label up.
+//! Labels come from closed sets: regions of the table, registered topics, the words of `dedup_core`.
 
 mod gauges;
 mod tally;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, OnceLock, RwLock};
 use std::time::Duration;
 
 use dedup_core::{HomeId, HomeTable, Op, Tier, Topic, Verdict};
 use dedup_store::Answer;
 use opentelemetry::KeyValue;
-use opentelemetry::metrics::{BoundHistogram, Histogram, Meter};
+use opentelemetry::metrics::{BoundCounter, BoundHistogram, Counter, Histogram, Meter};
 
 pub use gauges::{Sources, watch_tiers};
 
@@ -93,11 +93,28 @@ const UNDECIDED: [Code; 6] = [
 /// Statuses of answers are counted from 100 to 599.
 const STATUSES: usize = 500;
 
+/// One series: its sum, which statistics read, and its counter, once the series exists.
+#[derive(Default)]
+struct Count {
+    total: AtomicU64,
+    series: OnceLock<BoundCounter<u64>>,
+}
+
+/// What is counted of one operation, topic and home.
+#[derive(Default)]
+struct OpCells {
+    decided: [[Count; TIERS]; Counted::ALL.len()],
+    undecided: [Count; UNDECIDED.len()],
+    /// Anything was counted here: all that can occur exists, at 0.
+    used: OnceLock<()>,
+}
+
 /// What is counted of one topic and home.
 struct Cells {
-    labels: [KeyValue; 3],
-    counts: [[[AtomicU64; TIERS]; Counted::ALL.len()]; OPS],
-    undecided: [[AtomicU64; UNDECIDED.len()]; OPS],
+    region: Arc<str>,
+    home: Arc<str>,
+    topic: Arc<str>,
+    ops: [OpCells; OPS],
 }
 
 /// What is counted of one topic.
@@ -107,12 +124,19 @@ struct TopicCells {
     age: BoundHistogram<f64>,
 }
 
+/// What the cells are bound to.
+struct Counters {
+    decided: Counter<u64>,
+    undecided: Counter<u64>,
+}
+
 /// Counters of decisions per topic and home.
 pub struct Decisions {
     region: String,
     homes: Arc<HomeTable>,
     topics_max: usize,
     cells: RwLock<HashMap<Topic, Arc<TopicCells>>>,
+    counters: Counters,
     /// By operation and tier.
     durations: Vec<BoundHistogram<f64>>,
     age: Histogram<f64>,
@@ -140,6 +164,13 @@ impl Decisions {
             homes,
             topics_max,
             cells: RwLock::default(),
+            counters: Counters {
+                decided: meter.u64_counter("dedup_decisions").with_description("Decided questions, each batch item once").build(),
+                undecided: meter
+                    .u64_counter("dedup_undecided")
+                    .with_description("Questions that could not be decided (503), each batch item once")
+                    .build(),
+            },
             durations: Op::ALL.iter().flat_map(by_tier).collect(),
             age: meter
                 .f64_histogram("dedup_duplicate_age_seconds")
@@ -150,18 +181,6 @@ impl Decisions {
         });
         // The label that topics beyond the limit, and ones that have gone, share.
         this.cells(&other());
-        let counted = Arc::clone(&this);
-        meter
-            .u64_observable_counter("dedup_decisions")
-            .with_description("Decided questions, each batch item once")
-            .with_callback(move |observer| counted.each(|cells| cells.observe(|value, labels| observer.observe(value, labels))))
-            .build();
-        let counted = Arc::clone(&this);
-        meter
-            .u64_observable_counter("dedup_undecided")
-            .with_description("Questions that could not be decided (503), each batch item once")
-            .with_callback(move |observer| counted.each(|cells| cells.observe_undecided(|value, labels| observer.observe(value, labels))))
-            .build();
         let counted = Arc::clone(&this);
         meter
             .u64_observable_counter("dedup_http_responses")
@@ -194,11 +213,6 @@ impl Decisions {
         this
     }
 
-    fn each(&self, mut see: impl FnMut(&Cells)) {
-        let all: Vec<Arc<TopicCells>> = self.cells.read().expect("no panic while held").values().cloned().collect();
-        all.iter().flat_map(|topic| &topic.homes).for_each(&mut see);
-    }
-
     /// The counters of a topic, at 0 if new. Only topics that exist get here; beyond `topics_max` they share the label `other`.
     fn cells(&self, topic: &Topic) -> Arc<TopicCells> {
         if let Some(cells) = self.cells.read().expect("no panic while held").get(topic) {
@@ -208,7 +222,7 @@ impl Decisions {
         let other = other();
         // One place is the shared label's own.
         let topic = if all.len() > self.topics_max && !all.contains_key(topic) { &other } else { topic };
-        let new = || Arc::new(TopicCells::new(&self.region, &self.homes, topic, &self.age));
+        let new = || Arc::new(TopicCells::new(self, topic));
         Arc::clone(all.entry(topic.clone()).or_insert_with(new))
     }
 
@@ -217,22 +231,36 @@ impl Decisions {
         self.cells(topic);
     }
 
-    /// Counts decided items.
+    /// Counts one decided item.
     pub fn count(&self, topic: &Topic, home: HomeId, op: Op, counted: Counted, tier: Tier) {
-        let cells = self.cells(topic);
-        cells.homes[usize::from(home.0)].counts[op as usize][counted.index()][tier as usize].fetch_add(1, Ordering::Relaxed);
+        self.cells(topic).homes[usize::from(home.0)].count(&self.counters, op, counted, tier, 1);
     }
 
     /// Counts the items of one request.
     pub fn count_answers<'a>(&self, topic: &Topic, op: Op, answers: impl Iterator<Item = (HomeId, &'a Answer)>) {
         let cells = self.cells(topic);
+        let add = |(home, counted, tier): (HomeId, Counted, Tier), n| {
+            cells.homes[usize::from(home.0)].count(&self.counters, op, counted, tier, n);
+        };
+        // Neighbours are mostly alike: a run of them is one addition.
+        let mut run: Option<((HomeId, Counted, Tier), u64)> = None;
         for (home, answer) in answers {
-            cells.homes[usize::from(home.0)].counts[op as usize][Counted::of(answer).index()][answer.tier as usize]
-                .fetch_add(1, Ordering::Relaxed);
+            let of = (home, Counted::of(answer), answer.tier);
+            match &mut run {
+                Some((same, n)) if *same == of => *n += 1,
+                _ => {
+                    if let Some((of, n)) = run.replace((of, 1)) {
+                        add(of, n);
+                    }
+                }
+            }
             if answer.verdict == Verdict::Duplicate {
                 let age = (answer.at_ms - answer.record.first_seen_ms).max(0);
                 cells.age.record(age as f64 / 1000.0);
             }
+        }
+        if let Some((of, n)) = run {
+            add(of, n);
         }
     }
 
@@ -243,7 +271,7 @@ impl Decisions {
         // How a caller without the right to know is told the same.
         let code = if code == Code::TopicNotPermitted { Code::TopicNotFound } else { code };
         if let Some(at) = UNDECIDED.iter().position(|c| *c == code) {
-            cells.homes[usize::from(home.0)].undecided[op as usize][at].fetch_add(1, Ordering::Relaxed);
+            cells.homes[usize::from(home.0)].count_undecided(&self.counters, op, at);
         }
     }
 
@@ -266,66 +294,78 @@ fn other() -> Topic {
 }
 
 impl TopicCells {
-    fn new(region: &str, homes: &HomeTable, topic: &Topic, age: &Histogram<f64>) -> Self {
-        let age = age.bind(&[KeyValue::new("region", region.to_owned()), KeyValue::new("topic", topic.to_string())]);
-        Self { homes: homes.iter().map(|(_, home)| Cells::new(region, &home.name, topic)).collect(), age }
+    fn new(decisions: &Decisions, topic: &Topic) -> Self {
+        let region = &decisions.region;
+        let age = decisions.age.bind(&[KeyValue::new("region", region.clone()), KeyValue::new("topic", topic.to_string())]);
+        let homes = decisions.homes.iter().map(|(_, home)| Cells::new(&decisions.counters, region, &home.name, topic)).collect();
+        Self { homes, age }
     }
 }
 
 impl Cells {
-    fn new(region: &str, home: &str, topic: &Topic) -> Self {
-        let labels = [
-            KeyValue::new("region", Arc::<str>::from(region)),
-            KeyValue::new("home_region", Arc::<str>::from(home)),
-            KeyValue::new("topic", Arc::<str>::from(topic.as_str())),
-        ];
-        Self { labels, counts: Default::default(), undecided: Default::default() }
+    /// Checks and claims exist at 0 from the start, the ends of claims from the first one on.
+    fn new(counters: &Counters, region: &str, home: &str, topic: &Topic) -> Self {
+        let cells = Self { region: region.into(), home: home.into(), topic: topic.as_str().into(), ops: Default::default() };
+        for op in [Op::Check, Op::Claim] {
+            cells.bind_decided(counters, op);
+        }
+        cells
     }
 
-    /// Pairs that can occur: at 0 from the start for checks and claims, for the ends of claims where there was one.
-    fn observe(&self, mut observe: impl FnMut(u64, &[KeyValue])) {
-        let [region, home, topic] = &self.labels;
-        for op in Op::ALL {
-            let shown = matches!(op, Op::Check | Op::Claim) || self.is_used(*op);
-            for counted in Counted::ALL {
-                for tier in Tier::ALL {
-                    let value = self.counts[*op as usize][counted.index()][*tier as usize].load(Ordering::Relaxed);
-                    if value > 0 || (shown && counted.can_occur(*op, *tier)) {
-                        observe(
-                            value,
-                            &[
-                                region.clone(),
-                                home.clone(),
-                                topic.clone(),
-                                KeyValue::new("op", op.as_str()),
-                                KeyValue::new("verdict", counted.as_str()),
-                                KeyValue::new("tier", tier.as_str()),
-                            ],
-                        );
-                    }
-                }
+    fn count(&self, counters: &Counters, op: Op, counted: Counted, tier: Tier, n: u64) {
+        self.is_used(counters, op);
+        self.ops[op as usize].decided[counted.index()][tier as usize].add(n, || self.decided(counters, op, counted, tier));
+    }
+
+    fn count_undecided(&self, counters: &Counters, op: Op, at: usize) {
+        self.is_used(counters, op);
+        self.ops[op as usize].undecided[at].add(1, || self.undecided(counters, op, at));
+    }
+
+    fn is_used(&self, counters: &Counters, op: Op) {
+        let cells = &self.ops[op as usize];
+        cells.used.get_or_init(|| {
+            self.bind_decided(counters, op);
+            for (at, count) in cells.undecided.iter().enumerate().filter(|(at, _)| UNDECIDED[*at] != Code::TopicNotFound) {
+                count.series.get_or_init(|| self.undecided(counters, op, at));
+            }
+        });
+    }
+
+    fn bind_decided(&self, counters: &Counters, op: Op) {
+        for counted in Counted::ALL {
+            for tier in Tier::ALL.iter().filter(|tier| counted.can_occur(op, **tier)) {
+                let count = &self.ops[op as usize].decided[counted.index()][*tier as usize];
+                count.series.get_or_init(|| self.decided(counters, op, counted, *tier));
             }
         }
     }
 
-    /// Whether anything of the operation was counted here.
-    fn is_used(&self, op: Op) -> bool {
-        let counted = |n: &AtomicU64| n.load(Ordering::Relaxed) > 0;
-        self.counts[op as usize].iter().flatten().any(counted) || self.undecided[op as usize].iter().any(counted)
+    fn decided(&self, counters: &Counters, op: Op, counted: Counted, tier: Tier) -> BoundCounter<u64> {
+        let [home, region, topic] = self.labels();
+        let [op, tier] = [KeyValue::new("op", op.as_str()), KeyValue::new("tier", tier.as_str())];
+        counters.decided.bind(&[home, op, region, tier, topic, KeyValue::new("verdict", counted.as_str())])
     }
 
-    /// At 0 where the operation is used.
-    fn observe_undecided(&self, mut observe: impl FnMut(u64, &[KeyValue])) {
-        let [region, home, topic] = &self.labels;
-        for op in Op::ALL {
-            let used = self.is_used(*op);
-            for (at, code) in UNDECIDED.iter().enumerate() {
-                let value = self.undecided[*op as usize][at].load(Ordering::Relaxed);
-                if value > 0 || (used && *code != Code::TopicNotFound) {
-                    let [op, code] = [KeyValue::new("op", op.as_str()), KeyValue::new("code", code.as_str())];
-                    observe(value, &[region.clone(), home.clone(), topic.clone(), op, code]);
-                }
-            }
-        }
+    fn undecided(&self, counters: &Counters, op: Op, at: usize) -> BoundCounter<u64> {
+        let [home, region, topic] = self.labels();
+        counters.undecided.bind(&[KeyValue::new("code", UNDECIDED[at].as_str()), home, KeyValue::new("op", op.as_str()), region, topic])
+    }
+
+    /// Labels are given in their order: the SDK keeps a second copy of what comes in another.
+    fn labels(&self) -> [KeyValue; 3] {
+        let label = |name, value: &Arc<str>| KeyValue::new(name, Arc::clone(value));
+        [label("home_region", &self.home), label("region", &self.region), label("topic", &self.topic)]
+    }
+}
+
+impl Count {
+    fn add(&self, n: u64, bind: impl FnOnce() -> BoundCounter<u64>) {
+        self.total.fetch_add(n, Ordering::Relaxed);
+        self.series.get_or_init(bind).add(n);
+    }
+
+    fn total(&self) -> u64 {
+        self.total.load(Ordering::Relaxed)
     }
 }

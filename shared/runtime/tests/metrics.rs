@@ -77,3 +77,38 @@ fn two_may_live_in_one_process() {
     assert!(!b.render().expect("text").contains("only_here"));
     a.shutdown().expect("it was open");
 }
+
+/// The text of one metric of each kind, to the letter: the format is other programs' to read.
+/// Seen to fail with labels in the order they were given, and with values that are not escaped.
+#[test]
+fn the_text_is_the_format_to_the_letter() {
+    let metrics = metrics(10);
+    let meter = metrics.meter("x");
+    let counter = meter.u64_counter("asked").with_description("A \\ and\nan end").build();
+    counter.add(3, &[KeyValue::new("b.c", "say \"\\\"\n"), KeyValue::new("a", 1)]);
+    // Another crate's instrument of the same name stands in the same family.
+    metrics.meter("y").u64_counter("asked_total").build().add(1, &[]);
+    meter.f64_up_down_counter("depth").build().add(-1.5, &[]);
+    let took = meter.u64_histogram("dedup_batch_size").build();
+    took.record(1, &[KeyValue::new("a", "z")]);
+    took.record(5000, &[KeyValue::new("a", "z")]);
+
+    let text = metrics.render().expect("text");
+    has(&text, "# HELP asked_total A \\\\ and\\nan end");
+    let family = "# TYPE asked_total counter\nasked_total 1\nasked_total{a=\"1\",b_c=\"say \\\"\\\\\\\"\\n\"} 3\n";
+    assert!(text.contains(family), "{text}");
+    assert!(text.contains("# TYPE depth gauge\ndepth -1.5\n"), "{text}");
+    assert!(text.contains("# TYPE dedup_batch_size histogram\ndedup_batch_size_bucket{a=\"z\",le=\"1\"} 1\n"), "{text}");
+    let end = "dedup_batch_size_bucket{a=\"z\",le=\"1024\"} 1\ndedup_batch_size_bucket{a=\"z\",le=\"+Inf\"} 2\ndedup_batch_size_sum{a=\"z\"} 5001\n\
+               dedup_batch_size_count{a=\"z\"} 2\n";
+    assert!(text.contains(end), "{text}");
+    assert_eq!(text.matches("# TYPE asked_total").count(), 1);
+}
+
+/// Without a scrape configured there is nothing to render, and that is said.
+#[test]
+fn no_scrape_is_an_error() {
+    let config = TelemetryConfig { prometheus: false, ..TelemetryConfig::default() };
+    let metrics = Metrics::new(Identity { region: "eu", instance: "eu-1", version: "1.2.3" }, &config, 10).expect("a provider");
+    metrics.render().expect_err("nothing is collected");
+}

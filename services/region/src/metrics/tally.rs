@@ -1,10 +1,8 @@
 //! The same counters, added up for people: checks and claims per topic and home.
 
-use std::sync::atomic::Ordering;
-
 use dedup_core::{HomeId, Op, Tier, Topic, Verdict};
 
-use super::{Cells, Counted, Decisions};
+use super::{Cells, Count, Counted, Decisions};
 
 /// Checks and claims of one topic and home since the start.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,12 +46,12 @@ impl Decisions {
 
 impl Cells {
     fn sum(&self, counted: Counted) -> u64 {
-        let of = |op: Op, tier: Tier| self.counts[op as usize][counted.index()][tier as usize].load(Ordering::Relaxed);
+        let of = |op: Op, tier: Tier| self.ops[op as usize].decided[counted.index()][tier as usize].total();
         OPS.iter().flat_map(|op| Tier::ALL.iter().map(move |tier| of(*op, *tier))).sum()
     }
 
     fn sum_undecided(&self) -> u64 {
-        OPS.iter().flat_map(|op| &self.undecided[*op as usize]).map(|count| count.load(Ordering::Relaxed)).sum()
+        OPS.iter().flat_map(|op| &self.ops[*op as usize].undecided).map(Count::total).sum()
     }
 }
 
