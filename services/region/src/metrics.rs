@@ -93,7 +93,7 @@ const UNDECIDED: [Code; 6] = [
 /// Statuses of answers are counted from 100 to 599.
 const STATUSES: usize = 500;
 
-/// One series: its sum, which statistics read, and its counter, once the series exists.
+/// One series: its sum, which statistics read, and its counter, once it can occur or did.
 #[derive(Default)]
 struct Count {
     total: AtomicU64,
@@ -105,8 +105,6 @@ struct Count {
 struct OpCells {
     decided: [[Count; TIERS]; Counted::ALL.len()],
     undecided: [Count; UNDECIDED.len()],
-    /// Anything was counted here: all that can occur exists, at 0.
-    used: OnceLock<()>,
 }
 
 /// What is counted of one topic and home.
@@ -271,7 +269,7 @@ impl Decisions {
         // How a caller without the right to know is told the same.
         let code = if code == Code::TopicNotPermitted { Code::TopicNotFound } else { code };
         if let Some(at) = UNDECIDED.iter().position(|c| *c == code) {
-            cells.homes[usize::from(home.0)].count_undecided(&self.counters, op, at);
+            cells.homes[usize::from(home.0)].count_undecided(&self.counters, op, at, 1);
         }
     }
 
@@ -303,42 +301,30 @@ impl TopicCells {
 }
 
 impl Cells {
-    /// Checks and claims exist at 0 from the start, the ends of claims from the first one on.
+    /// Decisions that can occur, and questions that cannot be decided, exist at 0 from the start: a rate misses nothing of what comes first.
     fn new(counters: &Counters, region: &str, home: &str, topic: &Topic) -> Self {
         let cells = Self { region: region.into(), home: home.into(), topic: topic.as_str().into(), ops: Default::default() };
-        for op in [Op::Check, Op::Claim] {
-            cells.bind_decided(counters, op);
+        for op in Op::ALL {
+            for counted in Counted::ALL {
+                for tier in Tier::ALL.iter().filter(|tier| counted.can_occur(*op, **tier)) {
+                    cells.count(counters, *op, counted, *tier, 0);
+                }
+            }
+            // Two megabytes are enough for a scrape: alerts are about questions.
+            let question = matches!(op, Op::Check | Op::Claim);
+            for at in (0..UNDECIDED.len()).filter(|at| question && UNDECIDED[*at] != Code::TopicNotFound) {
+                cells.count_undecided(counters, *op, at, 0);
+            }
         }
         cells
     }
 
     fn count(&self, counters: &Counters, op: Op, counted: Counted, tier: Tier, n: u64) {
-        self.is_used(counters, op);
         self.ops[op as usize].decided[counted.index()][tier as usize].add(n, || self.decided(counters, op, counted, tier));
     }
 
-    fn count_undecided(&self, counters: &Counters, op: Op, at: usize) {
-        self.is_used(counters, op);
-        self.ops[op as usize].undecided[at].add(1, || self.undecided(counters, op, at));
-    }
-
-    fn is_used(&self, counters: &Counters, op: Op) {
-        let cells = &self.ops[op as usize];
-        cells.used.get_or_init(|| {
-            self.bind_decided(counters, op);
-            for (at, count) in cells.undecided.iter().enumerate().filter(|(at, _)| UNDECIDED[*at] != Code::TopicNotFound) {
-                count.series.get_or_init(|| self.undecided(counters, op, at));
-            }
-        });
-    }
-
-    fn bind_decided(&self, counters: &Counters, op: Op) {
-        for counted in Counted::ALL {
-            for tier in Tier::ALL.iter().filter(|tier| counted.can_occur(op, **tier)) {
-                let count = &self.ops[op as usize].decided[counted.index()][*tier as usize];
-                count.series.get_or_init(|| self.decided(counters, op, counted, *tier));
-            }
-        }
+    fn count_undecided(&self, counters: &Counters, op: Op, at: usize, n: u64) {
+        self.ops[op as usize].undecided[at].add(n, || self.undecided(counters, op, at));
     }
 
     fn decided(&self, counters: &Counters, op: Op, counted: Counted, tier: Tier) -> BoundCounter<u64> {

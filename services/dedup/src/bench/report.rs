@@ -71,7 +71,7 @@ pub fn write_extras(extras: &[Extra], file: Option<&Path>) -> anyhow::Result<()>
     if let Some(file) = file {
         let rows: Vec<serde_json::Value> =
             extras.iter().map(|e| json!({"name": e.name, "value": e.value, "unit": e.unit, "note": e.note})).collect();
-        std::fs::write(file, format!("{:#}\n", serde_json::Value::from(rows)))?;
+        std::fs::write(file, format!("{:#}\n", json!({"rows": rows})))?;
     }
     Ok(())
 }
