@@ -90,7 +90,8 @@ fn a_month_of_days_agrees_with_an_oracle() {
         let archives = cold.archives().await;
         assert!((2..=12).contains(&archives), "{:?}", cold.segments().await);
         assert!(
-            firsts > keys && duplicates > keys / 3,
+            // Of a year's keys most have been forgotten when they are asked for again.
+            firsts > keys && duplicates > keys / 8,
             "{firsts} first, {duplicates} duplicates, {late} of them within the archive's rounding"
         );
         cold.testbed.stop().await.unwrap();
