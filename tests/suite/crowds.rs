@@ -111,7 +111,7 @@ async fn all_there(url: &str, callers: usize) {
 }
 
 /// 2,000 callers wait for one open claim: one look serves them all, so the home is asked a few times a second for that key, other keys
-/// do not notice, and a completion reaches every caller within a second (three are allowed).
+/// do not notice, and a completion reaches every caller within a second.
 /// Seen to fail with callers that each look for themselves.
 #[test]
 fn two_thousand_waiting_callers_cost_a_few_statements() {
@@ -146,7 +146,7 @@ fn two_thousand_waiting_callers_cost_a_few_statements() {
         assert_eq!(complete(&url, &first.text("claim_token")).await.status, 200);
         let ended = join_all(callers).await.into_iter().map(|c| c.unwrap()).max().unwrap();
         println!("all told after {:?}", ended - began);
-        assert!(ended - began < Duration::from_secs(3), "{:?}", ended - began);
+        assert!(ended - began < Duration::from_secs(1), "{:?}", ended - began);
         hurt_nobody(&url, &t, before, during, |alone| alone * 3 / 2 + Duration::from_millis(5)).await;
         testbed.stop().await.unwrap();
     });
@@ -199,7 +199,7 @@ fn polling_callers_hurt_nobody() {
         assert_eq!(complete(&url, &first.text("claim_token")).await.status, 200);
         let ended = join_all(callers).await.into_iter().map(|c| c.unwrap()).max().unwrap();
         println!("all told after {:?}", ended - began);
-        assert!(ended - began < Duration::from_secs(4), "a question a second, then a moment: {:?}", ended - began);
+        assert!(ended - began < Duration::from_millis(2000), "a question a second, then a moment: {:?}", ended - began);
         hurt_nobody(&url, &t, before, during, |alone| alone * 3 / 2 + Duration::from_millis(10)).await;
         testbed.stop().await.unwrap();
     });

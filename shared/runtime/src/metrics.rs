@@ -26,7 +26,7 @@ use crate::config::TelemetryConfig;
 /// Content type of [`Metrics::render`].
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4";
 
-/// Least `series_max`: room for 1,000 topics × 2 homes × 30 series of decisions.
+/// Least `series_max`: room for 900 topics × 2 homes × 32 series of decisions.
 pub const SERIES_MAX_DEFAULT: usize = 60_000;
 
 /// Longest one push may take. A collector that is slower costs samples, never a question: pushing has a thread of its own.

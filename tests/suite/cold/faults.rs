@@ -42,8 +42,8 @@ fn p3_a_janitor_killed_at_every_point_forgets_nothing_and_leaves_nothing() {
         let mut cold = Cold::start("warm_ms = 86400000\ndrop_margin_ms = 0\n").await;
         let url = cold.url();
         let t = topic_with(&url, "kill", json!({"window_ms": WINDOW_DAYS as i64 * 86_400_000, "lease_ms": 86_400_000})).await;
-        let open = claim(&url, &t, json!({"key": "eu:open", "request_id": "owner", "window_ms": "forever"})).await.is("first");
         // It is carried on every day, for as many days as there are.
+        let open = claim(&url, &t, json!({"key": "eu:open", "request_id": "owner", "window_ms": "forever"})).await.is("first");
         let mut pending: VecDeque<&str> = POINTS.into();
         let keys = |day: usize| (0..30).map(move |k| format!("eu:{day}-{k}"));
         let mut days = 0;

@@ -14,10 +14,7 @@ use opentelemetry_sdk::metrics::data::{AggregatedMetrics, Histogram, Metric, Met
 /// All metrics as text: families by name, series by their labels.
 pub(super) fn encode(metrics: &ResourceMetrics) -> String {
     let mut families = Families::default();
-    let info = &mut families.of("target_info".to_owned(), "gauge", "Who measures");
-    let mut who: Vec<(&Key, &Value)> = metrics.resource().iter().collect();
-    who.sort_by_key(|(key, _)| *key);
-    info.series(|out| sample(out, "target_info", "", &labels(who.into_iter()), None, 1));
+    families.of("target_info".to_owned(), "gauge", "Who measures").samples([(labels(metrics.resource().iter()), 1)].into_iter());
     for metric in metrics.scope_metrics().flat_map(|scope| scope.metrics()) {
         match metric.data() {
             AggregatedMetrics::F64(data) => families.add(metric, data),
@@ -28,11 +25,12 @@ pub(super) fn encode(metrics: &ResourceMetrics) -> String {
     families.text()
 }
 
-/// The families so far, by name: crates may measure with instruments of one name.
+/// The families so far, by name: crates may measure with instruments of one name and kind.
 #[derive(Default)]
 struct Families(BTreeMap<String, Family>);
 
 struct Family {
+    name: String,
     kind: &'static str,
     help: String,
     /// Series one after the other, each with all its lines, and where each lies.
@@ -42,47 +40,42 @@ struct Family {
 
 impl Families {
     fn of(&mut self, name: String, kind: &'static str, help: &str) -> &mut Family {
-        let new = || Family { kind, help: String::new(), text: String::new(), series: Vec::new() };
-        let family = self.0.entry(name).or_insert_with(new);
+        let new = || Family { name: name.clone(), kind, help: String::new(), text: String::new(), series: Vec::new() };
+        let family = self.0.entry(name.clone()).or_insert_with(new);
         if family.help.is_empty() {
             family.help = escaped(help, false).into_owned();
         }
         family
     }
 
+    fn of_metric(&mut self, metric: &Metric, kind: &'static str, suffix: &str) -> &mut Family {
+        self.of(published_name(metric, suffix), kind, metric.description())
+    }
+
     fn add<T: Copy + Display>(&mut self, metric: &Metric, data: &MetricData<T>) {
-        let (kind, suffix) = match data {
-            MetricData::Sum(sum) if sum.is_monotonic() => ("counter", "_total"),
-            MetricData::Sum(_) | MetricData::Gauge(_) => ("gauge", ""),
-            MetricData::Histogram(_) => ("histogram", ""),
-            // No instrument asks for these: the view names the buckets of each histogram.
-            MetricData::ExponentialHistogram(_) => return,
-        };
-        let name = published_name(metric, suffix);
-        let family = self.of(name.clone(), kind, metric.description());
         match data {
             MetricData::Sum(sum) => {
-                for point in sum.data_points() {
-                    family.series(|out| sample(out, &name, "", &labels_of(point.attributes()), None, point.value()));
-                }
+                let (kind, suffix) = if sum.is_monotonic() { ("counter", "_total") } else { ("gauge", "") };
+                let family = self.of_metric(metric, kind, suffix);
+                family.samples(sum.data_points().map(|point| (labels_of(point.attributes()), point.value())));
             }
             MetricData::Gauge(gauge) => {
-                for point in gauge.data_points() {
-                    family.series(|out| sample(out, &name, "", &labels_of(point.attributes()), None, point.value()));
-                }
+                let family = self.of_metric(metric, "gauge", "");
+                family.samples(gauge.data_points().map(|point| (labels_of(point.attributes()), point.value())));
             }
-            MetricData::Histogram(histogram) => family.histogram(&name, histogram),
+            MetricData::Histogram(histogram) => self.of_metric(metric, "histogram", "").histogram(histogram),
+            // No instrument asks for these: the view names the buckets of each histogram.
             MetricData::ExponentialHistogram(_) => {}
         }
     }
 
     fn text(self) -> String {
         let mut out = String::with_capacity(self.0.values().map(|family| family.text.len() + 256).sum());
-        for (name, mut family) in self.0.into_iter().filter(|(_, family)| !family.series.is_empty()) {
+        for mut family in self.0.into_values().filter(|family| !family.series.is_empty()) {
             if !family.help.is_empty() {
-                write(&mut out, format_args!("# HELP {name} {}\n", family.help));
+                write(&mut out, format_args!("# HELP {} {}\n", family.name, family.help));
             }
-            write(&mut out, format_args!("# TYPE {name} {}\n", family.kind));
+            write(&mut out, format_args!("# TYPE {} {}\n", family.name, family.kind));
             family.series.sort_by(|a, b| family.text[a.clone()].cmp(&family.text[b.clone()]));
             family.series.into_iter().for_each(|series| out.push_str(&family.text[series]));
         }
@@ -91,16 +84,22 @@ impl Families {
 }
 
 impl Family {
-    fn series(&mut self, lines: impl FnOnce(&mut String)) {
+    fn series(&mut self, lines: impl FnOnce(&mut String, &str)) {
         let from = self.text.len();
-        lines(&mut self.text);
+        lines(&mut self.text, &self.name);
         self.series.push(from..self.text.len());
     }
 
-    fn histogram<T: Copy + Display>(&mut self, name: &str, histogram: &Histogram<T>) {
+    fn samples<T: Display>(&mut self, samples: impl Iterator<Item = (String, T)>) {
+        for (labels, value) in samples {
+            self.series(|out, name| sample(out, name, "", &labels, None, value));
+        }
+    }
+
+    fn histogram<T: Copy + Display>(&mut self, histogram: &Histogram<T>) {
         for point in histogram.data_points() {
             let labels = labels_of(point.attributes());
-            self.series(|out| {
+            self.series(|out, name| {
                 // Counts of the text format are of all up to a bound.
                 let mut up_to = 0;
                 let mut bounds = point.bounds();
@@ -143,13 +142,13 @@ fn sample(out: &mut String, name: &str, suffix: &str, labels: &str, le: Option<&
 }
 
 fn labels_of<'a>(attributes: impl Iterator<Item = &'a KeyValue>) -> String {
-    let mut attributes: Vec<(&Key, &Value)> = attributes.map(|kv| (&kv.key, &kv.value)).collect();
-    attributes.sort_unstable_by_key(|(key, _)| *key);
-    labels(attributes.into_iter())
+    labels(attributes.map(|kv| (&kv.key, &kv.value)))
 }
 
 /// `a="1",b="2"`.
 fn labels<'a>(attributes: impl Iterator<Item = (&'a Key, &'a Value)>) -> String {
+    let mut attributes: Vec<_> = attributes.collect();
+    attributes.sort_unstable_by_key(|(key, _)| *key);
     let mut out = String::with_capacity(128);
     for (key, value) in attributes {
         if !out.is_empty() {
