@@ -104,6 +104,9 @@ fn fields_of_claims_and_ends_are_checked() {
             (json!({"claim_token": token, "outcome": "succeeded", "result": {"status": 99}}), "/result/status"),
             (json!({"claim_token": token, "outcome": "succeeded", "result": {"body_base64": "***"}}), "/result/body_base64"),
             (json!({"claim_token": token, "outcome": "succeeded", "result": {"body": "a", "body_base64": "YQ=="}}), "/result/body_base64"),
+            (json!({"claim_token": token, "outcome": "succeeded", "result": {"headers": {"a b": "1"}}}), "/result/headers"),
+            (json!({"claim_token": token, "outcome": "succeeded", "result": {"headers": {"": "1"}}}), "/result/headers"),
+            (json!({"claim_token": token, "outcome": "succeeded", "result": {"headers": {"Etag": "1", "ETag": "2"}}}), "/result/headers"),
             (json!({"claim_token": token, "outcome": "succeeded", "note": "x"}), "/note"),
         ] {
             assert_eq!(
@@ -131,6 +134,9 @@ fn requests_that_miss_the_api_get_problems_too() {
         assert_eq!(refused.body["allow"], json!("POST"));
         check(&url, "no-such-topic", json!({"key": "eu:k"})).await.fails(404, "topic-not-found");
         check(&url, "bad%20name", json!({"key": "eu:k"})).await.fails(400, "invalid-field");
+        for name in ["%2E", "%2e%2E", "other"] {
+            put(&url, &format!("/v1/topics/{name}"), json!({"window_ms": 5_000})).await.fails(400, "invalid-field");
+        }
         let path = format!("/v1/topics/{t}/checks");
         for media in ["text/plain", "application/x-www-form-urlencoded", "application/problem+json", ""] {
             with_media(&url, &path, media).await.fails(415, "unsupported-media-type");

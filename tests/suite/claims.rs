@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dedup_testbed::wait_until;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::api::{check, claim, complete, post, release, topic, topic_with};
 use crate::harness::{clocked, run, url};
@@ -52,6 +52,11 @@ fn case_a2_every_claim_has_a_finite_lease() {
         let cut = claim(&url, &t, json!({"key": "eu:k3", "lease_ms": 60_000, "window_ms": 5_000})).await.is("first");
         assert_eq!(cut.body["lease_ms_left"], json!(5_000));
         assert_eq!(cut.body["lease_cut"], json!(true));
+        for (lease, left, told) in [(60_000, 5_000, json!(true)), (4_000, 4_000, Value::Null)] {
+            let body = json!({"claim_token": cut.text("claim_token"), "lease_ms": lease});
+            let extended = post(&url, "/v1/claims/extend", body).await;
+            assert_eq!((extended.body["lease_ms_left"].clone(), extended.body["lease_cut"].clone()), (json!(left), told), "{extended:?}");
+        }
         let short = topic_with(&url, "a2s", json!({"window_ms": 60_000, "lease_ms": 2_000, "lease_max_ms": 10_000})).await;
         claim(&url, &short, json!({"key": "eu:k", "lease_ms": 10_001})).await.fails(400, "invalid-field");
         let first = claim(&url, &short, json!({"key": "eu:k"})).await.is("first");

@@ -137,6 +137,7 @@ fn case_c4_windows_are_whole_milliseconds_in_range() {
             (json!(999), (422, "invalid-window")),
             (json!(31_536_000_001u64), (422, "invalid-window")),
             (json!(9_223_372_036_854_775_808u64), (422, "invalid-window")),
+            (json!(1e30), (422, "invalid-window")),
             (json!(-1), (400, "invalid-field")),
             (json!(0.0001), (400, "invalid-field")),
             (json!(1000.0), (400, "invalid-field")),

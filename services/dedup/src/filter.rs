@@ -19,6 +19,7 @@ mod stop;
 mod topic;
 mod window;
 
+use std::cell::Cell;
 use std::io;
 use std::process::ExitCode;
 
@@ -58,8 +59,10 @@ pub async fn run(args: FilterArgs) -> anyhow::Result<ExitCode> {
     let output = Output::start(io::stdout())?;
     let rule = KeyRule::new(args.region.as_deref(), args.key.clone());
     let mut tally = Tally::default();
+    let begun = Cell::new(false);
     let work = async {
         let default_region = topic::ensure(&client, &args.topic, args.window, args.retry(), &screen).await?;
+        begun.set(true);
         // Then `a` and `eu:a` may be one key, which only the service can tell; of one request the earlier line wins.
         let in_flight = if args.region.is_none() && default_region.is_some() { 1 } else { args.in_flight };
         let input = Input::start(source, rule, args.batch).map_err(|error| Stop::Fatal(error.into()))?;
@@ -79,7 +82,9 @@ pub async fn run(args: FilterArgs) -> anyhow::Result<ExitCode> {
     match written.and(ended) {
         Ok(()) => Ok(ExitCode::from(if tally.bad > 0 && args.on_bad_line == OnBadLine::Report { BAD_LINES } else { 0 })),
         Err(stop) => {
-            screen.say(&format!("{}; to go on: the same command and input with --resume {}", stop.why(), run.as_str()));
+            let resume =
+                if begun.get() { format!("; to go on: the same command and input with --resume {}", run.as_str()) } else { String::new() };
+            screen.say(&format!("{}{resume}", stop.why()));
             Ok(ExitCode::from(stop.code()))
         }
     }

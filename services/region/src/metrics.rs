@@ -286,9 +286,11 @@ impl Decisions {
     }
 }
 
-/// The label that topics share which have none of their own.
+/// The label that topics share which have none of their own: no topic may be called so.
+pub const OTHER_TOPICS: &str = "other";
+
 fn other() -> Topic {
-    Topic::parse("other").expect("a valid name")
+    Topic::parse(OTHER_TOPICS).expect("a valid name")
 }
 
 impl TopicCells {

@@ -68,6 +68,9 @@ pub enum TextError {
         /// What would have been allowed.
         allowed: &'static str,
     },
+    /// A name that means something else.
+    #[error("must not be {0:?}")]
+    Reserved(&'static str),
 }
 
 /// Checks length and characters of a short text; the one place that does.

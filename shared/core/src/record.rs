@@ -70,6 +70,11 @@ const ONE_SHOT: i32 = 16;
 const HAS_RESULT: i32 = 32;
 
 impl Record {
+    /// Whether a lease of so many milliseconds is longer than its window, to which the home cuts it.
+    pub fn cuts(&self, lease_ms: i64) -> bool {
+        self.expires_ms != FOREVER_MS && lease_ms > self.expires_ms - self.first_seen_ms
+    }
+
     /// Unpacks `meta` of `dedup.claims`: (state, outcome, one_shot, has_result, attempt).
     pub fn unpack_meta(meta: i32) -> Option<(State, Outcome, bool, bool, i32)> {
         let state = match meta & 7 {

@@ -2,7 +2,7 @@
 
 use crate::{TextError, check_text};
 
-/// Name of a topic: 1–249 of `A-Z a-z 0-9 . _ -`.
+/// Name of a topic: 1–249 of `A-Z a-z 0-9 . _ -`, and neither `.` nor `..`, which no URL can hold as a part of its path.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Topic(Box<str>);
 
@@ -14,6 +14,9 @@ impl Topic {
     pub fn parse(text: &str) -> Result<Self, TextError> {
         let allowed = "letters, digits, '.', '_' or '-'";
         check_text(text, Self::MAX_BYTES, allowed, |c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'))?;
+        if let Some(step) = [".", ".."].into_iter().find(|step| *step == text) {
+            return Err(TextError::Reserved(step));
+        }
         Ok(Self(text.into()))
     }
 

@@ -525,7 +525,13 @@ BEGIN
   IF jsonb_typeof(headers) <> 'object' OR EXISTS (SELECT 1 FROM jsonb_each(headers) e WHERE jsonb_typeof(e.value) <> 'string') THEN
     PERFORM dedup.refuse('result_headers', 'must be an object of strings');
   END IF;
-  PERFORM dedup.need_text('result_headers', e.key || e.value, 1048576, false) FROM jsonb_each_text(headers) e;
+  IF EXISTS (SELECT 1 FROM jsonb_object_keys(headers) k WHERE k !~ '^[!#$%&''*+.^_`|~0-9A-Za-z-]+$') THEN
+    PERFORM dedup.refuse('result_headers', 'has a name that is no header field''s');
+  END IF;
+  IF EXISTS (SELECT 1 FROM jsonb_object_keys(headers) k GROUP BY lower(k) HAVING count(*) > 1) THEN
+    PERFORM dedup.refuse('result_headers', 'has one name twice; upper and lower case are the same');
+  END IF;
+  PERFORM dedup.need_text('result_headers', e.value, 1048576, false) FROM jsonb_each_text(headers) e;
   RETURN (SELECT '{' || coalesce(string_agg(to_json(e.key)::text || ':' || to_json(e.value)::text, ',' ORDER BY e.key COLLATE "C"), '') || '}' FROM jsonb_each_text(headers) e);
 END $$;
 

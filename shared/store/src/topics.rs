@@ -29,6 +29,15 @@ pub struct TopicSpec {
     pub keep_results_ms: Option<i64>,
 }
 
+impl TopicSpec {
+    /// Whether a policy says just this.
+    fn is_of(&self, policy: &TopicPolicy) -> bool {
+        let Self { window, lease_ms, lease_max_ms, keep_key, default_region, keep_results_ms } = self;
+        (*window, *lease_ms, *lease_max_ms, *keep_key) == (policy.window, policy.lease_ms, policy.lease_max_ms, policy.keep_key)
+            && (default_region, *keep_results_ms) == (&policy.default_region, policy.keep_results_ms)
+    }
+}
+
 /// A PUT.
 #[derive(Debug, Clone)]
 pub struct PutTopic {
@@ -47,8 +56,6 @@ pub struct PutOutcome {
     pub policy: TopicPolicy,
     /// Home name → applied (else: kept trying).
     pub homes: Vec<(String, bool)>,
-    /// There was no such topic before.
-    pub created: bool,
 }
 
 /// What a DELETE did.
@@ -199,6 +206,11 @@ impl Topics {
         {
             return Err(TopicsError::VersionDiffers { current: live_version });
         }
+        // The same again changes nothing; homes that lag get it now.
+        if let Some(row) = old.as_ref().filter(|row| !row.deleted && put.spec.is_of(&row.policy)) {
+            let homes = self.offer_all(row, deadline).await;
+            return Ok(PutOutcome { policy: row.policy.clone(), homes });
+        }
         let policy = TopicPolicy {
             topic: put.topic,
             version: old.as_ref().map_or(0, |r| r.policy.version) + 1,
@@ -218,7 +230,7 @@ impl Topics {
         if homes.iter().all(|(_, applied)| !applied) {
             return Err(Refusal::not_applied(RefusalKind::HomeUnavailable).into());
         }
-        Ok(PutOutcome { policy, homes, created: live_version == 0 })
+        Ok(PutOutcome { policy, homes })
     }
 
     /// Deletes a topic whose records are all past their windows. Every home must be asked, so every home must be there.

@@ -18,7 +18,7 @@ fn p4_p5_claims_of_sql_and_rest_are_one() {
         let rest = url("eu", 0).await;
         let t = topic(&rest, "interop").await;
         let client = caller().await;
-        let result = json!({"status": 201, "media_type": "application/json", "headers": {"location": "/charges/1", "b": "2", "a\"é": "x\\y"}, "body": "{\"id\":\"é\"}"});
+        let result = json!({"status": 201, "media_type": "application/json", "headers": {"location": "/charges/1", "b": "2", "a": "x\\y\"é"}, "body": "{\"id\":\"é\"}"});
         let finish = |token: &str, result: &Value| json!({"claim_token": token, "outcome": "succeeded", "result": result});
         let sql_complete = async |token: &str, status: i32| {
             let sql = "SELECT state, replayed, result_stored FROM dedup.complete($1, 'succeeded', $2, 'application/json', $3, \

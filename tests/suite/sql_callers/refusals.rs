@@ -64,6 +64,12 @@ fn bad_input_is_refused_by_name_and_changes_nothing() {
             ("DD011", "result_status", format!("dedup.complete('{token}', 'failed', 'a', result_status => 99)")),
             ("DD011", "result_headers", format!("dedup.complete('{token}', 'failed', 'a', result_headers => '[1]')")),
             ("DD011", "result_headers", format!("dedup.complete('{token}', 'failed', 'a', result_headers => '{{\"a\":1}}')")),
+            ("DD011", "result_headers", format!("dedup.complete('{token}', 'failed', 'a', result_headers => '{{\"a b\":\"1\"}}')")),
+            (
+                "DD011",
+                "result_headers",
+                format!("dedup.complete('{token}', 'failed', 'a', result_headers => '{{\"a\":\"1\",\"A\":\"1\"}}')"),
+            ),
             ("DD011", "result_media_type", format!("dedup.complete('{token}', 'failed', 'a', E'a\\nb')")),
             ("DD011", "note", format!("dedup.release('{token}', repeat('n', 4097))")),
             ("DD011", "note", format!("dedup.release('{token}', E'a\\x07')")),

@@ -6,6 +6,9 @@ use serde_json::Value;
 
 use super::config::variable;
 
+/// Exit code if all went well but a home has yet to take it. (2 is for wrong options; 3 and 4 are words of `dedup filter`.)
+pub const PENDING: u8 = 5;
+
 const TOKEN_ENV: &str = "DEDUP_TOKEN";
 
 /// Which instance to ask, as whom.

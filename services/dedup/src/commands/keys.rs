@@ -7,7 +7,7 @@ use std::time::Duration;
 use dedup_client::{Client, ForgetAll, ForgetJob, Job, JobInHome, Lookup, RecordRef};
 use serde_json::Value;
 
-use super::connect::{ConnectArgs, explained, shown};
+use super::connect::{ConnectArgs, PENDING, explained, shown};
 use crate::output::{complain, say};
 
 /// What `dedup keys` can do.
@@ -30,7 +30,7 @@ pub enum KeysCommand {
         #[arg(long)]
         reason: String,
     },
-    /// Forget all keys of a topic, or of one of its groups, at once in every tier and region. Audited. Exit code 2: a home could not be reached and
+    /// Forget all keys of a topic, or of one of its groups, at once in every tier and region. Audited. Exit code 5: a home could not be reached and
     /// forgets later, by itself
     ForgetAll {
         #[command(flatten)]
@@ -46,7 +46,7 @@ pub enum KeysCommand {
         reason: String,
     },
     /// Forget what was first seen within a range of time, of a topic with keep_key = "always": a job of the janitors, watched until it is done.
-    /// Audited. Exit code 2: it is not in every home
+    /// Audited. Exit code 5: it is not in every home
     ForgetRange {
         #[command(flatten)]
         connect: ConnectArgs,
@@ -148,9 +148,6 @@ fn say_regions(regions: &BTreeMap<String, String>, unheard: &BTreeMap<String, Ve
         say(format!("  {region}: not heard of: {names} (down, so without caches; or cut off, and it may still say duplicate from memory)"));
     }
 }
-
-/// Exit code where a home has yet to do it.
-const PENDING: u8 = 2;
 
 async fn forget_all(client: &Client, topic: &str, what: &ForgetAll) -> anyhow::Result<ExitCode> {
     let done = client.forget_all(topic, what).await.map_err(explained)?;

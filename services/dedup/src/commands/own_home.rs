@@ -33,13 +33,16 @@ impl OwnHome {
             .map_err(|p| anyhow::anyhow!("the prefix {p:?} is owned by two homes"))?;
         let secret = match config::secret(&config) {
             Some(secret) => secret,
-            None => home_secret(&config::target(home)?).await?.context("the home has no secret yet: run `dedup migrate`")?,
+            None => {
+                let variable = home.password_env();
+                let unset = if home.password.is_none() { ", which is not set" } else { "" };
+                let why = || format!("home {} as its own user, for the secret of its digests (password: {variable}{unset})", home.name);
+                home_secret(&config::target(home)?).await.with_context(why)?.context("the home has no secret yet: run `dedup migrate`")?
+            }
         };
-        let unset = config.janitor.password.is_none();
-        let janitor = dedup_janitor::connect(&config, home).await.map_err(|why| {
-            let why = anyhow::Error::from(why);
-            if unset { why.context("DEDUP_JANITOR_PASSWORD is not set") } else { why }
-        })?;
+        let unset = if config.janitor.password.is_none() { ", which is not set" } else { "" };
+        let why = || format!("home {} as the janitor (password: DEDUP_JANITOR_PASSWORD{unset})", home.name);
+        let janitor = dedup_janitor::connect(&config, home).await.with_context(why)?;
         ensure!(janitor.secret_id() == secret.id(), "the home was made with another secret than DEDUP_SECRET");
         let (topics, home_ms) = janitor.topics().await?;
         let scopes = Scopes::new(secret, table, home.name.clone(), topics)?;

@@ -7,14 +7,14 @@ use anyhow::Context;
 use dedup_client::{Client, TopicPolicy, TopicView, Window};
 use serde_json::Value;
 
-use super::connect::{ConnectArgs, explained, shown};
+use super::connect::{ConnectArgs, PENDING, explained, shown};
 use super::topics_file;
 use crate::output::{complain, say, table};
 
 /// What `dedup topics` can do.
 #[derive(Debug, clap::Subcommand)]
 pub enum TopicsCommand {
-    /// Make the topics what a file says; topics it does not name stay as they are. Exit code 1: a topic failed; 2: a home could not be
+    /// Make the topics what a file says; topics it does not name stay as they are. Exit code 1: a topic failed; 5: a home could not be
     /// reached and takes its topics later, by itself
     Apply {
         #[command(flatten)]
@@ -36,9 +36,6 @@ pub async fn run(command: TopicsCommand) -> anyhow::Result<ExitCode> {
         TopicsCommand::List { connect } => list(&connect.client()?).await,
     }
 }
-
-/// Exit code if all went well but a home has yet to take it.
-const PENDING: u8 = 2;
 
 /// What became of a topic, for people, and whether every home has it.
 struct Applied {

@@ -1,5 +1,6 @@
 //! Completions, releases and extensions: by claim token alone.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use actix_web::web::{Data, Payload};
@@ -160,8 +161,15 @@ fn stored_result(result: &ResultRequest) -> Result<StoredResult, Problem> {
     if let Some(media) = &result.media_type {
         no_control("/result/media_type", media)?;
     }
+    let mut names = HashSet::new();
     for (name, value) in &result.headers {
-        no_control("/result/headers", name)?;
+        // Whoever replays them writes them into an HTTP answer.
+        if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b)) {
+            return Err(Problem::field("/result/headers", "has a name that is no header field's (RFC 9110, section 5.6.2)"));
+        }
+        if !names.insert(name.to_ascii_lowercase()) {
+            return Err(Problem::field("/result/headers", "has one name twice; upper and lower case are the same"));
+        }
         no_control("/result/headers", value)?;
     }
     let headers = serde_json::to_string(&result.headers).expect("a map of strings is JSON");
@@ -256,9 +264,10 @@ fn shape(
                     let reason = |given: &Arc<StoredResult>| if given.omitted { "too-large" } else { "not-kept" };
                     body.result_reason = result.as_ref().filter(|_| !stored).map(reason);
                 }
-                FinishOp::Extend { .. } => {
+                FinishOp::Extend { lease_ms, .. } => {
                     body.lease_expires_at = time_text(record.ends_ms);
                     body.lease_ms_left = Some((record.ends_ms - at_ms).max(0));
+                    body.lease_cut = lease_ms.is_some_and(|asked| record.cuts(asked)).then_some(true);
                 }
                 FinishOp::Release { .. } => {}
             }

@@ -8,6 +8,7 @@ use dedup_store::{PutTopic, TopicSpec, TopicsError};
 
 use super::{json, ok};
 use crate::body;
+use crate::metrics::OTHER_TOPICS;
 use crate::parse::{lease, parse_window};
 use crate::problem::{Code, Problem};
 use crate::service::{Service, parse_topic};
@@ -24,6 +25,9 @@ pub async fn put(request: HttpRequest, path: Path<String>, payload: Payload, ser
     let deadline = service.deadline_of(&request)?;
     let asked: TopicPut = body::parse(&body::read(&request, payload, service.limits.body_bytes).await?, service.limits.json_depth)?;
     let topic = parse_topic(&path)?;
+    if topic.as_str() == OTHER_TOPICS {
+        return Err(Problem::field("/topic", format_args!("must not be {OTHER_TOPICS:?}: metrics call so the topics beyond topics_max")));
+    }
     caller.needs_topic(&topic)?;
     let spec = spec(&service, &asked)?;
     let if_version = if_match(&request)?;

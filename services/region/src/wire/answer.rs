@@ -1,7 +1,7 @@
 //! Answers to checks and claims.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use dedup_core::{FOREVER_MS, Record, RequestId, StoredResult, Tier, Verdict};
+use dedup_core::{Record, RequestId, StoredResult, Tier, Verdict};
 use dedup_store::{Answer, Previous};
 use serde::Serialize;
 use serde_json::Value;
@@ -181,8 +181,7 @@ impl<'a> AnswerBody<'a> {
                 if asked.claim {
                     body.lease_expires_at = time_text(record.ends_ms);
                     body.lease_ms_left = Some(lease_left());
-                    let window = if record.expires_ms == FOREVER_MS { i64::MAX } else { record.expires_ms - record.first_seen_ms };
-                    body.lease_cut = (asked.lease_asked_ms > window).then_some(true);
+                    body.lease_cut = record.cuts(asked.lease_asked_ms).then_some(true);
                 }
                 body.previous = answer.previous.as_deref().map(PreviousBody::new);
             }

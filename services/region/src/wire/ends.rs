@@ -112,6 +112,9 @@ pub struct SettledBody {
     /// Extend: what is left of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_ms_left: Option<i64>,
+    /// Extend: the lease asked for was longer than the window and was cut to it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease_cut: Option<bool>,
     /// When the key will be forgotten; null: never. In the past: the window had ended, nothing is remembered.
     pub expires_at: Option<String>,
 }

@@ -46,6 +46,13 @@ impl<'de> Deserialize<'de> for WindowWord {
                 Ok(WindowWord::Ms(v))
             }
 
+            fn visit_f64<E: Error>(self, v: f64) -> Result<WindowWord, E> {
+                // What no integer type holds comes as a float, although it was written as a whole number.
+                let past_integers = v.abs() > i64::MAX as f64;
+                let ms = if v < 0.0 { i64::MIN } else { i64::MAX };
+                if past_integers { Ok(WindowWord::Ms(ms)) } else { Err(E::invalid_type(serde::de::Unexpected::Float(v), &self)) }
+            }
+
             fn visit_str<E: Error>(self, v: &str) -> Result<WindowWord, E> {
                 if v == "forever" { Ok(WindowWord::Forever) } else { Err(E::invalid_value(serde::de::Unexpected::Str(v), &self)) }
             }

@@ -25,7 +25,9 @@ key where the key text is kept (topics with keep_key = \"always\"), otherwise it
 only be imported where the secret is the same. Not exported: open and released claims, what was forgotten or has ended, stored results, fingerprints.
 
 Environment:
-  DEDUP_JANITOR_PASSWORD  password of janitor.user"
+  DEDUP_JANITOR_PASSWORD      password of janitor.user
+  DEDUP_HOME_<NAME>_PASSWORD  password of the home's own user, unless DEDUP_SECRET is set
+  DEDUP_SECRET                the secret of the digests, if the configuration does not leave it to the home"
 )]
 pub struct ExportArgs {
     #[command(flatten)]

@@ -23,7 +23,9 @@ the secret is the one they were made with, keys anywhere. Nothing of a file coun
 The same command over the same file goes on where it was broken off.
 
 Environment:
-  DEDUP_JANITOR_PASSWORD  password of janitor.user"
+  DEDUP_JANITOR_PASSWORD      password of janitor.user
+  DEDUP_HOME_<NAME>_PASSWORD  password of the home's own user, unless DEDUP_SECRET is set
+  DEDUP_SECRET                the secret of the digests, if the configuration does not leave it to the home"
 )]
 pub struct ImportArgs {
     #[command(flatten)]
