@@ -134,7 +134,7 @@ fn requests_that_miss_the_api_get_problems_too() {
         assert_eq!(refused.body["allow"], json!("POST"));
         check(&url, "no-such-topic", json!({"key": "eu:k"})).await.fails(404, "topic-not-found");
         check(&url, "bad%20name", json!({"key": "eu:k"})).await.fails(400, "invalid-field");
-        for name in ["%2E", "%2e%2E", "other"] {
+        for name in ["other", "a%20b"] {
             put(&url, &format!("/v1/topics/{name}"), json!({"window_ms": 5_000})).await.fails(400, "invalid-field");
         }
         let path = format!("/v1/topics/{t}/checks");

@@ -31,3 +31,18 @@ impl std::fmt::Display for Topic {
         f.write_str(&self.0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_no_url_can_hold_are_refused() {
+        for name in [".", ".."] {
+            assert!(matches!(Topic::parse(name), Err(TextError::Reserved(_))), "{name}");
+        }
+        for name in ["...", ".a", "a.", "A-z_0.9"] {
+            assert!(Topic::parse(name).is_ok(), "{name}");
+        }
+    }
+}

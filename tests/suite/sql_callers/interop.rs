@@ -22,7 +22,7 @@ fn p4_p5_claims_of_sql_and_rest_are_one() {
         let finish = |token: &str, result: &Value| json!({"claim_token": token, "outcome": "succeeded", "result": result});
         let sql_complete = async |token: &str, status: i32| {
             let sql = "SELECT state, replayed, result_stored FROM dedup.complete($1, 'succeeded', $2, 'application/json', $3, \
-                       '{\"location\": \"/charges/1\", \"b\": \"2\", \"a\\\"é\": \"x\\\\y\"}')";
+                       '{\"location\": \"/charges/1\", \"b\": \"2\", \"a\": \"x\\\\y\\\"é\"}')";
             client.query_one(sql, &[&token, &"{\"id\":\"é\"}", &status]).await
         };
         let sql_duplicate = async |key: &str| -> Vec<Option<String>> {
