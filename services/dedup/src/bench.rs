@@ -8,6 +8,7 @@ mod cpu;
 mod extras;
 mod growth;
 mod http;
+mod isolation;
 mod load;
 mod overload;
 mod peers;
@@ -60,6 +61,8 @@ enum Part {
     Remote(remote::RemoteArgs),
     /// What is still done when three times as much is asked as can be done
     Overload(overload::OverloadArgs),
+    /// What callers notice of a Redis or another home that dies, and of rolling restarts
+    Isolation(isolation::IsolationArgs),
     /// Processor time with all telemetry on and off
     Telemetry(telemetry::TelemetryArgs),
 }
@@ -75,6 +78,7 @@ pub async fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
             Part::Growth(growth) => growth::measure(growth).await?,
             Part::Remote(remote) => remote::measure(remote).await?,
             Part::Overload(overload) => overload::measure(overload).await?,
+            Part::Isolation(isolation) => isolation::measure(isolation).await?,
             Part::Telemetry(telemetry) => telemetry::measure(telemetry).await?,
         };
         report::write_extras(&extras, args.json.as_deref())?;
