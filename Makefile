@@ -26,7 +26,7 @@ chaos: setup ## Break everything once, a few seconds each, and judge what caller
 soak: setup ## The long tests: a simulated year against an oracle, kills of the janitor, generated requests, faults; ARGS="--minutes 60 --seed 1"
 	cargo build -p dedup -p dedup-chaos
 	target/debug/dedup-chaos $(or $(ARGS),--minutes 60)
-	DEDUP_FUZZ_REQUESTS=50000 cargo test -p dedup-tests --test suite -- --nocapture fuzz::
+	DEDUP_FUZZ_REQUESTS=50000 DEDUP_SERIES_KEYS=1000000 cargo test -p dedup-tests --test suite -- --nocapture fuzz:: case_p1
 	DEDUP_DAYS=365 DEDUP_KEYS_A_DAY=20000 DEDUP_KILLS=300 cargo test -p dedup-tests --test suite -- --nocapture cold::month cold::faults::p3
 
 schemathesis: ## Thousands of requests made up from the OpenAPI document (installs Schemathesis into target/)

@@ -8,6 +8,7 @@ use futures_util::future::join_all;
 use serde_json::json;
 
 use crate::api::{check, claim, complete, metrics, post, series, topic};
+use crate::cold::number;
 use crate::harness::{options, run};
 
 const PAGE: &str = include_str!("../../../infra/README.md");
@@ -114,12 +115,16 @@ fn the_scrape_is_what_the_operators_page_says() {
     });
 }
 
-/// Case P1: distinct keys, made-up topics and odd groups leave the number of series as it is.
+/// Case P1: distinct keys, made-up topics and odd groups leave the number of series and the memory as they are. `make soak` takes a million keys.
 #[test]
 fn case_p1_no_caller_makes_series() {
     run(async {
-        let testbed = Testbed::start(options(&["eu"], 1)).await.unwrap();
-        let url = testbed.region("eu").instances[0].url();
+        let mut few = options(&["eu"], 1);
+        // The in-process tier is full soon, and grows no more.
+        few.extra_tables.push_str("[local]\nbytes = 1048576\n");
+        let testbed = Testbed::start(few).await.unwrap();
+        let instance = &testbed.region("eu").instances[0];
+        let url = instance.url();
         let t = topic(&url, "flat").await;
         some_of_everything(&url, &t).await;
         let lines = |text: &str| text.lines().filter(|l| !l.starts_with('#')).map(|l| l.rsplit_once(' ').unwrap().0.to_owned()).collect();
@@ -128,25 +133,43 @@ fn case_p1_no_caller_makes_series() {
             if text.contains("dedup_segments{") { Ok(lines(&text)) } else { Err("not yet".to_owned()) }
         })
         .await;
-        let caller = |c: usize| {
+        let rounds = number("DEDUP_SERIES_KEYS", 100_000) / 4_000;
+        // 10,000 topics in all.
+        let made_up = 1_250 / rounds;
+        let caller = |c: usize, rounds: std::ops::Range<usize>| {
             let (url, t) = (url.clone(), t.clone());
             async move {
-                for n in 0..25 {
+                for n in rounds {
                     let items: Vec<_> =
                         (0..500).map(|k| json!({"key": format!("eu:{c}-{n}-{k}"), "group": format!("g{c}-{n}-{k}")})).collect();
                     post(&url, &format!("/v1/topics/{t}/checks/batch"), json!({"detail": "verdict", "items": items})).await;
-                    for k in 0..50 {
+                    for k in 0..made_up {
                         check(&url, &format!("made-up-{c}-{n}-{k}"), json!({"key": "eu:k"})).await.fails(404, "topic-not-found");
                     }
                 }
             }
         };
-        join_all((0..8).map(|c| tokio::spawn(caller(c)))).await.into_iter().for_each(|r| r.unwrap());
-        let after: BTreeSet<String> = lines(&metrics(&url).await);
+        let all = async |rounds: std::ops::Range<usize>| {
+            join_all((0..8).map(|c| tokio::spawn(caller(c, rounds.clone())))).await.into_iter().for_each(|r| r.unwrap());
+            metrics(&url).await
+        };
+        all(0..rounds / 5).await;
+        let rss_before = rss_kb(instance.pid());
+        let after: BTreeSet<String> = lines(&all(rounds / 5..rounds).await);
+        let rss_after = rss_kb(instance.pid());
         let new: Vec<&String> = after.difference(&before).filter(|l| !l.contains("status=\"404\"")).collect();
-        assert!(new.is_empty(), "100,000 keys and 10,000 made-up topics made {new:?}");
+        let asked = format!("{} keys and {} made-up topics", rounds * 4_000, made_up * rounds * 8);
+        println!("{asked}: {} series, {rss_before} KiB after the first fifth, {rss_after} KiB after all", after.len());
+        assert!(new.is_empty(), "{asked} made {new:?}");
+        assert!(rss_after < rss_before + 16 * 1024, "{asked}: {rss_before} KiB grew to {rss_after} KiB");
         testbed.stop().await.unwrap();
     });
+}
+
+fn rss_kb(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
 /// Two instances of one region add up once: what one answered, the other does not count; and a restart begins at 0 again.

@@ -1,5 +1,7 @@
 //! `dedup bench cold`: what long memory costs, and that it never errs.
 
+use std::fs::File;
+use std::io::{BufWriter, Write};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
@@ -109,7 +111,38 @@ async fn with(testbed: &Testbed, args: &ColdArgs) -> anyhow::Result<Vec<Extra>> 
     extras.push(false_positives(&owner, args.keys).await?);
     exact(&owner, args).await?.into_iter().for_each(|e| extras.push(e));
     beside_the_janitor(testbed, &owner, args.keys).await?.into_iter().for_each(|e| extras.push(e));
+    extras.push(import(testbed, args.keys).await?);
     Ok(extras.0)
+}
+
+/// `dedup import` of keys from a file, as operators run it, from its start to its end.
+async fn import(testbed: &Testbed, keys: u64) -> anyhow::Result<Extra> {
+    let region = testbed.region("eu");
+    let config = region.janitor.as_ref().context("there is a janitor")?.config_path();
+    let file = testbed.dir().join("keys.txt");
+    let mut rates = Vec::new();
+    for round in 0..3 {
+        let mut lines = BufWriter::new(File::create(&file)?);
+        (0..keys).try_for_each(|n| writeln!(lines, "eu:imported-{round}-{n}"))?;
+        lines.into_inner()?.sync_all()?;
+        let began = Instant::now();
+        let done = tokio::process::Command::new(std::env::current_exe()?)
+            .args(["import", "--topic", TOPIC, "--config"])
+            .arg(config)
+            .arg(&file)
+            .env("DEDUP_JANITOR_PASSWORD", region.postgres.password())
+            .env("DEDUP_HOME_EU_PASSWORD", region.postgres.password())
+            .output()
+            .await?;
+        ensure!(done.status.success(), "the import failed: {}", String::from_utf8_lossy(&done.stderr));
+        rates.push(keys as f64 / began.elapsed().as_secs_f64());
+    }
+    Ok(Extra {
+        name: "import_keys_per_s",
+        value: median(&mut rates),
+        unit: "keys/s",
+        note: format!("{keys} keys as text from a file into one archive: staged, sorted, packed, compared, published; median of 3"),
+    })
 }
 
 fn rate(name: &'static str, keys: u64, took: Duration, note: &str) -> Extra {
