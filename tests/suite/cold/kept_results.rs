@@ -97,7 +97,16 @@ fn caches_tell_a_result_no_longer_than_the_home() {
                 assert!(told.body["result_expires_at"].is_string(), "{told:?}");
             }
         }
+        let home = clock.testbed.region("eu").postgres.connect("postgres").await;
+        // A caller in SQL asks the home alone.
+        let kept = async || {
+            let sql = "SELECT convert_from(result_body, 'UTF8'), result_omitted FROM dedup.claim($1, 'eu:k')";
+            let row = home.query_one(sql, &[&t]).await.unwrap();
+            (row.get::<_, Option<String>>(0), row.get::<_, bool>(1))
+        };
+        assert_eq!(kept().await, (Some("body".to_owned()), false));
         clock.forward_and_tell(Duration::from_secs(61), &t).await;
+        assert_eq!(kept().await, (None, true));
         for _ in 0..3 {
             for url in &urls {
                 let told = claim(url, &t, json!({"key": "eu:k"})).await.is("duplicate");

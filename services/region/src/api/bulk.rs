@@ -10,9 +10,9 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use uuid::Uuid;
 
+use super::opening::{Opened, open};
 use super::topics::{applied, topics_problem};
 use super::{json, ok};
-use crate::body;
 use crate::parse::{check_reason, parse_group};
 use crate::problem::{Code, Problem};
 use crate::service::Service;
@@ -39,11 +39,7 @@ pub async fn forget_all(
     payload: Payload,
     service: Data<Service>,
 ) -> Result<HttpResponse, Problem> {
-    let caller = service.callers.identify(&request)?;
-    caller.needs(Role::Operate)?;
-    let deadline = service.deadline_of(&request)?;
-    let asked: ForgetAllRequest = body::parse(&body::read(&request, payload, service.limits.body_bytes).await?, service.limits.json_depth)?;
-    let policy = service.topic(&caller, &path).await?;
+    let Opened { caller, deadline, asked, policy } = open::<ForgetAllRequest>(&service, &request, payload, &path, Role::Operate).await?;
     let group = asked.group.as_deref().map(|group| parse_group(Some(group))).transpose()?;
     let reason = check_reason(&asked.reason)?;
     let group = group.as_ref().map(|g| g.as_str());
@@ -64,11 +60,7 @@ pub async fn start_job(
     payload: Payload,
     service: Data<Service>,
 ) -> Result<HttpResponse, Problem> {
-    let caller = service.callers.identify(&request)?;
-    caller.needs(Role::Operate)?;
-    let deadline = service.deadline_of(&request)?;
-    let asked: ForgetJobRequest = body::parse(&body::read(&request, payload, service.limits.body_bytes).await?, service.limits.json_depth)?;
-    let policy = service.topic(&caller, &path).await?;
+    let Opened { caller, deadline, asked, policy } = open::<ForgetJobRequest>(&service, &request, payload, &path, Role::Operate).await?;
     let group = asked.group.as_deref().map(|group| parse_group(Some(group))).transpose()?;
     let reason = check_reason(&asked.reason)?;
     let id = match asked.job_id.as_deref() {

@@ -2,13 +2,12 @@
 
 use actix_web::web::{Data, Path, Payload};
 use actix_web::{HttpRequest, HttpResponse};
-use dedup_core::Key;
 use dedup_runtime::config::Role;
 use dedup_store::{Deed, ForceReleased};
 
 use super::ok;
-use crate::body;
-use crate::parse::{check_reason, key_problem, parse_group};
+use super::opening::{Opened, key, open};
+use crate::parse::{check_reason, parse_group};
 use crate::problem::{Code, Problem};
 use crate::service::Service;
 use crate::wire::{ForceReleaseRequest, ForceReleasedBody};
@@ -23,15 +22,9 @@ pub async fn force_release(
     payload: Payload,
     service: Data<Service>,
 ) -> Result<HttpResponse, Problem> {
-    let caller = service.callers.identify(&request)?;
-    caller.needs(Role::Operate)?;
-    let deadline = service.deadline_of(&request)?;
-    let asked: ForceReleaseRequest =
-        body::parse(&body::read(&request, payload, service.limits.body_bytes).await?, service.limits.json_depth)?;
-    let policy = service.topic(&caller, &path).await?;
+    let Opened { caller, deadline, asked, policy } = open::<ForceReleaseRequest>(&service, &request, payload, &path, Role::Operate).await?;
     let ladder = &service.ladder;
-    let key =
-        Key::parse(&asked.key, service.limits.key_bytes, policy.default_region.as_deref(), ladder.table()).map_err(|e| key_problem(&e))?;
+    let key = key(&service, &policy, &asked.key)?;
     let group = parse_group(asked.group.as_deref())?;
     let reason = check_reason(&asked.reason)?;
     let deed = Deed { actor: &caller.name, reason, topic: &policy.topic, group: &group };

@@ -7,6 +7,7 @@ mod ends;
 mod force_release;
 mod meta;
 mod open_claims;
+mod opening;
 mod questions;
 mod records;
 mod segments;

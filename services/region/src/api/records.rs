@@ -2,15 +2,15 @@
 
 use actix_web::web::{Data, Path, Payload};
 use actix_web::{HttpRequest, HttpResponse};
-use dedup_core::{Key, State};
+use dedup_core::State;
 use dedup_runtime::config::Role;
 use dedup_store::Deed;
 
 use super::bulk::spread_body;
 use super::ends::state_word;
 use super::ok;
-use crate::body;
-use crate::parse::{check_reason, key_problem, parse_group};
+use super::opening::{Opened, key, open};
+use crate::parse::{check_reason, parse_group};
 use crate::problem::Problem;
 use crate::service::Service;
 use crate::wire::{CacheBody, ForgetBody, ForgetRequest, HomeBody, LookupBody, LookupRequest, RecordBody, ResultBody, time_text};
@@ -19,14 +19,9 @@ use crate::wire::{CacheBody, ForgetBody, ForgetRequest, HomeBody, LookupBody, Lo
 #[utoipa::path(post, path = "/v1/topics/{topic}/records/lookup", tag = "records", params(("topic" = String, Path,)), request_body = LookupRequest,
     responses((status = 200, body = LookupBody), (status = 503, description = "the home cannot be asked (problem+json)")))]
 pub async fn lookup(request: HttpRequest, path: Path<String>, payload: Payload, service: Data<Service>) -> Result<HttpResponse, Problem> {
-    let caller = service.callers.identify(&request)?;
-    caller.needs(Role::Use)?;
-    let deadline = service.deadline_of(&request)?;
-    let asked: LookupRequest = body::parse(&body::read(&request, payload, service.limits.body_bytes).await?, service.limits.json_depth)?;
-    let policy = service.topic(&caller, &path).await?;
+    let Opened { caller, deadline, asked, policy } = open::<LookupRequest>(&service, &request, payload, &path, Role::Use).await?;
     let ladder = &service.ladder;
-    let key =
-        Key::parse(&asked.key, service.limits.key_bytes, policy.default_region.as_deref(), ladder.table()).map_err(|e| key_problem(&e))?;
+    let key = key(&service, &policy, &asked.key)?;
     let group = parse_group(asked.group.as_deref())?;
     let refused = |refusal| service.refused(&caller, &policy.topic, refusal);
     let looked = ladder.lookup(&policy.topic, &group, &key, deadline).await.map_err(refused)?;
@@ -81,14 +76,9 @@ fn place_text(place: i32, state: &str) -> String {
 #[utoipa::path(post, path = "/v1/topics/{topic}/records/forget", tag = "records", params(("topic" = String, Path,)), request_body = ForgetRequest,
     responses((status = 200, body = ForgetBody), (status = 503, description = "the home cannot be asked (problem+json)")))]
 pub async fn forget(request: HttpRequest, path: Path<String>, payload: Payload, service: Data<Service>) -> Result<HttpResponse, Problem> {
-    let caller = service.callers.identify(&request)?;
-    caller.needs(Role::Operate)?;
-    let deadline = service.deadline_of(&request)?;
-    let asked: ForgetRequest = body::parse(&body::read(&request, payload, service.limits.body_bytes).await?, service.limits.json_depth)?;
-    let policy = service.topic(&caller, &path).await?;
+    let Opened { caller, deadline, asked, policy } = open::<ForgetRequest>(&service, &request, payload, &path, Role::Operate).await?;
     let ladder = &service.ladder;
-    let key =
-        Key::parse(&asked.key, service.limits.key_bytes, policy.default_region.as_deref(), ladder.table()).map_err(|e| key_problem(&e))?;
+    let key = key(&service, &policy, &asked.key)?;
     let group = parse_group(asked.group.as_deref())?;
     let reason = check_reason(&asked.reason)?;
     let deed = Deed { actor: &caller.name, reason, topic: &policy.topic, group: &group };
