@@ -35,27 +35,16 @@ pub enum KeysCommand {
     ForgetAll {
         #[command(flatten)]
         connect: ConnectArgs,
-        /// Topic
-        #[arg(long)]
-        topic: String,
-        /// Only this consumer group (default: all of them)
-        #[arg(long)]
-        group: Option<String>,
-        /// Why, for the audit
-        #[arg(long)]
-        reason: String,
+        #[command(flatten)]
+        keys: KeysArgs,
     },
     /// Forget what was first seen within a range of time, of a topic with keep_key = "always": a job of the janitors, watched until it is done.
     /// Audited. Exit code 5: it is not in every home
     ForgetRange {
         #[command(flatten)]
         connect: ConnectArgs,
-        /// Topic
-        #[arg(long)]
-        topic: String,
-        /// Only this consumer group (default: all of them)
-        #[arg(long)]
-        group: Option<String>,
+        #[command(flatten)]
+        keys: KeysArgs,
         /// First seen from here on, like 2026-12-24T18:00:00Z (default: from the beginning)
         #[arg(long)]
         from: Option<String>,
@@ -65,9 +54,6 @@ pub enum KeysCommand {
         /// Only count
         #[arg(long)]
         dry_run: bool,
-        /// Why, for the audit
-        #[arg(long)]
-        reason: String,
         /// Go on watching (and, in homes that it has not reached, begin) this job
         #[arg(long, value_name = "UUID")]
         job: Option<String>,
@@ -97,15 +83,29 @@ pub struct KeyArgs {
     key: String,
 }
 
+/// Which keys, and why.
+#[derive(Debug, clap::Args)]
+pub struct KeysArgs {
+    /// Topic
+    #[arg(long)]
+    topic: String,
+    /// Only this consumer group (default: all of them)
+    #[arg(long)]
+    group: Option<String>,
+    /// Why, for the audit
+    #[arg(long)]
+    reason: String,
+}
+
 /// Runs it.
 pub async fn run(command: KeysCommand) -> anyhow::Result<ExitCode> {
     match command {
         KeysCommand::Lookup { connect, key } => lookup(&connect.client()?, key).await,
         KeysCommand::Forget { connect, key, reason } => forget(&connect.client()?, key, reason).await,
-        KeysCommand::ForgetAll { connect, topic, group, reason } => {
+        KeysCommand::ForgetAll { connect, keys: KeysArgs { topic, group, reason } } => {
             forget_all(&connect.client()?, &topic, &ForgetAll { group, reason }).await
         }
-        KeysCommand::ForgetRange { connect, topic, group, from, to, dry_run, reason, job } => {
+        KeysCommand::ForgetRange { connect, keys: KeysArgs { topic, group, reason }, from, to, dry_run, job } => {
             // An id of our own, so that a repetition of the call begins no second job.
             let job = Some(job.unwrap_or_else(dedup_client::new_request_id));
             forget_range(&connect.client()?, &topic, &ForgetJob { job_id: job, group, from, to, dry_run, reason }).await
