@@ -1,5 +1,7 @@
 //! The scrape: what the operator's page says is what there is, and no caller can make it grow.
 
+#![expect(clippy::print_stdout, reason = "figures for whoever looks, by --nocapture")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 

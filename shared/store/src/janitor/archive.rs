@@ -15,6 +15,7 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::filter::{CHUNK_BLOCKS, FilterWriter, Whose};
+use super::pace::Pace;
 use super::source::{Class, Source, read_blocks, round_up};
 use super::{Janitor, JanitorError, Round};
 
@@ -51,11 +52,19 @@ struct Distinct<'s, 'a> {
     source: &'s mut Source<'a>,
     held: Option<(Key72, Class)>,
     ended: bool,
+    pace: Pace,
 }
 
 impl<'s, 'a> Distinct<'s, 'a> {
     fn new(source: &'s mut Source<'a>) -> Self {
-        Self { source, held: None, ended: false }
+        Self { source, held: None, ended: false, pace: Pace::new() }
+    }
+
+    /// Between two steps; not where somebody waits for the end, as of an import.
+    async fn rest(&mut self) {
+        if !matches!(self.source, Source::Staged { .. }) {
+            self.pace.rest().await;
+        }
     }
 
     /// The next digests; none: the end.
@@ -103,6 +112,7 @@ pub(super) async fn write(
     let mut distinct = Distinct::new(source);
     let mut some = distinct.next().await?;
     while !some.is_empty() {
+        distinct.rest().await;
         // The home reads on while these are packed; nothing else is asked of the connection before that is here.
         let mut next = pin!(maybe_done(distinct.next()));
         begin(next.as_mut()).await;
@@ -211,6 +221,7 @@ pub(super) async fn verify(
     let mut next = Some(Uuid::nil());
     let mut keys = 0_u64;
     while next.is_some() {
+        distinct.rest().await;
         let mut probes: Vec<Uuid> = Vec::new();
         for (row, sum) in read_blocks(tx, built.archive, next).await? {
             if Some(row.first) != next {

@@ -11,6 +11,7 @@ mod freeze;
 mod import;
 mod jobs;
 mod merge;
+mod pace;
 mod source;
 mod sweep;
 

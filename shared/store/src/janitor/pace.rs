@@ -1,0 +1,21 @@
+//! How hard the janitor works.
+
+use std::time::{Duration, Instant};
+
+/// It rests for as long as it worked: a machine without a core to spare is the questions', and nothing waits for filters or archives.
+pub(super) struct Pace(Instant);
+
+/// At most: whatever made a step long may be over.
+const REST: Duration = Duration::from_secs(1);
+
+impl Pace {
+    pub fn new() -> Self {
+        Self(Instant::now())
+    }
+
+    /// To be called between small steps.
+    pub async fn rest(&mut self) {
+        tokio::time::sleep(self.0.elapsed().min(REST)).await;
+        self.0 = Instant::now();
+    }
+}
