@@ -239,7 +239,7 @@ fn logs_carry_trace_ids_and_no_keys() {
 }
 
 /// A collector that is away, or takes everything and never answers, costs no verdict and no time, and does not hold up the end.
-/// Seen to fail with a last push that is waited for as long as it takes.
+/// Seen to fail with a last push that is waited for as long as it takes, and with requests that wait until their spans are pushed.
 #[test]
 fn a_dead_or_slow_collector_hurts_nobody() {
     run(async {
