@@ -12,7 +12,7 @@ use crate::harness::run;
 
 /// P7, F39: each byte of a filter's head, truncations, chunks that are missing or swapped, another home's filter: the filter is refused,
 /// visibly, and its archive is looked into instead. Mended, it is used again.
-/// Seen to fail with filters whose body sum is not looked at, with ones of another filter's id or place, and with ones of another home or secret: three builds.
+/// Seen to fail with filters whose body sum is not looked at, whose id and place are not, and whose home and secret are not: three builds.
 #[test]
 fn p7_a_damaged_filter_is_not_used_and_changes_no_verdict() {
     run(async {
