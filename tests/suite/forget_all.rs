@@ -200,6 +200,7 @@ fn a_home_that_is_away_forgets_later() {
 }
 
 /// What is not right is refused by name: no reason, a group that is none, a topic that is none. (Roles: `callers`.)
+/// Seen to fail with an empty group taken for none (the whole topic was forgotten).
 #[test]
 fn bad_requests_to_forget_all_are_refused() {
     run(async {

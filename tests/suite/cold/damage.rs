@@ -12,6 +12,7 @@ use crate::harness::run;
 
 /// P7, F39: each byte of a filter's head, truncations, chunks that are missing or swapped, another home's filter: the filter is refused,
 /// visibly, and its archive is looked into instead. Mended, it is used again.
+/// Seen to fail with filters whose body sum is not looked at, whose id and place are not, and whose home and secret are not: three builds.
 #[test]
 fn p7_a_damaged_filter_is_not_used_and_changes_no_verdict() {
     run(async {
@@ -53,6 +54,13 @@ fn p7_a_damaged_filter_is_not_used_and_changes_no_verdict() {
             ]
             .map(String::from),
         );
+        // Whole in themselves, and not what they should be: the id of another filter, another home, another secret, another place.
+        damages.extend([16, 32, 48, 56].map(|at| {
+            format!(
+                "UPDATE dedup.filters f SET head = x.head || substring(sha256(x.head) FOR 8) FROM (SELECT filter_id, \
+                 substring(set_byte(head, {at}, 255 - get_byte(head, {at})) FOR 120) AS head FROM good_filters) x WHERE x.filter_id = f.filter_id"
+            )
+        }));
         let mut n = 0;
         for damage in damages {
             let listed = !damage.contains("gen_random_uuid") && damage != "DELETE FROM dedup.filters";
@@ -97,6 +105,7 @@ fn p7_a_damaged_filter_is_not_used_and_changes_no_verdict() {
 
 /// P2, P7: an archive that cannot be read gives no verdict for the keys that may lie there (503, nothing applied) and the usual one for all
 /// others; never `first`, never `duplicate`.
+/// Seen to fail with blocks whose sum is not looked at, and with a block that cannot be read taken for one without the key (`first`, both).
 #[test]
 fn p7_a_damaged_archive_is_no_verdict_for_its_keys_alone() {
     run(async {

@@ -35,6 +35,8 @@ const POINTS: [&str; 19] = [
 
 /// P1, P3 (F40): killed at every point, one after the other, and started again, the janitor goes on: no key is forgotten early, none is
 /// given twice, an open claim keeps its fence, and nothing is left over.
+/// Seen to fail with frozen segments that are not looked into, with blocks that are committed before their archive (left over), and with a
+/// janitor that does not take up what it had built before it died (never done).
 #[test]
 fn p3_a_janitor_killed_at_every_point_forgets_nothing_and_leaves_nothing() {
     run(async {
@@ -61,24 +63,31 @@ fn p3_a_janitor_killed_at_every_point_forgets_nothing_and_leaves_nothing() {
             cold.forward(Duration::from_secs(86_400)).await;
             days += 1;
             // It dies there, or there is nothing to do there today.
+            let began = Instant::now();
             loop {
                 if cold.janitor().ended().await.is_some() {
                     kills += 1;
                     break;
                 }
-                if cold.plan().await.trim() == "eu: nothing is due" && cold.janitor().fail_no_more() {
+                let plan = cold.plan().await;
+                if plan.trim() == "eu: nothing is due" && cold.janitor().fail_no_more() {
                     pending.push_back(point);
                     break;
                 }
+                assert!(began.elapsed() < Duration::from_secs(60), "on its way to {point} it comes to no end: {plan}");
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
-            cold.janitor().start().await.unwrap();
             if pending.is_empty() && kills < wanted {
                 pending.extend(POINTS);
             }
-            // What was asked within the window is remembered, whatever the janitor was at.
-            for day in (days.saturating_sub(WINDOW_DAYS - 1)..days).filter(|day| day % 6 != 5).step_by(3) {
-                all_are(&check_all(&url, &t, keys(day)).await, "duplicate");
+            // What was asked within the window is remembered, whatever the janitor was at, while it is dead and when it is back.
+            for back in [false, true] {
+                if back {
+                    cold.janitor().start().await.unwrap();
+                }
+                for day in (days.saturating_sub(WINDOW_DAYS - 1)..days).filter(|day| day % 6 != 5).step_by(3) {
+                    all_are(&check_all(&url, &t, keys(day)).await, "duplicate");
+                }
             }
         }
         cold.settled().await;
@@ -110,6 +119,7 @@ fn p3_a_janitor_killed_at_every_point_forgets_nothing_and_leaves_nothing() {
 
 /// F29, cases L1 and L2: somebody reads all of the segments for long, and somebody else holds a key in an open transaction. No claim waits;
 /// archive and removal wait for them, and are done when they have gone.
+/// Seen to fail with a rotation that waits for the writer, and with a detach that is not concurrent and waits for the reader.
 #[test]
 fn long_readers_and_writers_delay_the_janitor_and_nobody_else() {
     run(async {
@@ -167,6 +177,7 @@ fn long_readers_and_writers_delay_the_janitor_and_nobody_else() {
 
 /// F30: while no janitor runs, claims go on in the open segment whatever the clock says; one that comes back does what is due. Two at
 /// once do not get in each other's way: one leads.
+/// Seen to fail with two that both lead.
 #[test]
 fn without_a_janitor_claims_go_on_and_two_are_as_good_as_one() {
     run(async {
@@ -202,6 +213,7 @@ fn without_a_janitor_claims_go_on_and_two_are_as_good_as_one() {
 }
 
 /// F26: a clock that steps stops the janitor for the time that it is told: nothing is archived or dropped by a time that may be wrong.
+/// Seen to fail with a janitor that tells the step and goes on.
 #[test]
 fn a_clock_that_steps_stops_the_janitor() {
     run(async {

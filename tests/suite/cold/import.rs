@@ -17,6 +17,7 @@ async fn import(cold: &Cold, topic: &str, file: &Path) -> Output {
 
 /// Imported keys are duplicates from the moment the import ends, until their own windows end, in every form of a line; what is claimed
 /// meanwhile is not disturbed; broken off and repeated it goes on; a bad line ends it with nothing counting.
+/// Seen to fail with what is staged before a bad line counting, and with an import that begins anew each time.
 #[test]
 fn imported_keys_are_remembered() {
     run(async {

@@ -13,6 +13,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 /// P1, P2, P3, P5, P7 through every tier change, for done, failed, open, lapsed, released and expired records, over REST and SQL. What is open is carried on
 /// with its fence; what is done is found in the archive; forgotten keys stay forgotten through the archive and a merge; windows end when
 /// they say, in the archive at most a base segment later.
+/// Seen to fail with open records that are frozen where they are, and with tombstones of archives that are not looked at.
 #[test]
 fn every_kind_of_record_survives_every_tier() {
     run(async {

@@ -14,6 +14,7 @@ const DAY_MS: i64 = 86_400_000;
 /// 31 daily segments on a shifted clock, in another time zone, windows from hours to for ever, questions of any age throughout, forgets:
 /// each verdict agrees with an oracle that knows when each key was first seen and until when it counts (in the archive at most a day
 /// longer).
+/// Seen to fail with windows' ends rounded down in the archive, with ends in it that are not looked at, and with its tombstones that are not.
 #[test]
 fn a_month_of_days_agrees_with_an_oracle() {
     run(async {
@@ -26,7 +27,9 @@ fn a_month_of_days_agrees_with_an_oracle() {
         }
         let url = cold.url();
         let t = topic_with(&url, "month", json!({"window_ms": 7 * DAY_MS})).await;
-        let windows = [json!(DAY_MS / 4), json!(DAY_MS), json!(3 * DAY_MS), json!(7 * DAY_MS), json!(20 * DAY_MS), json!("forever")];
+        // One ends between two questions: an archive that rounds it the wrong way is caught.
+        let three_and_more = 3 * DAY_MS + DAY_MS / 24;
+        let windows = [json!(DAY_MS / 4), json!(DAY_MS), json!(three_and_more), json!(7 * DAY_MS), json!(20 * DAY_MS), json!("forever")];
         // Until when each key counts, by our own clock of days; the last answer's word counts.
         let mut until: HashMap<usize, i64> = HashMap::new();
         let mut now = 0_i64;

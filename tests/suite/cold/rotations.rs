@@ -121,6 +121,7 @@ async fn load(cold: &Cold, topic: &str, filters: Vec<Filter>, salt: u64, seconds
 
 /// P1, P7: claims that go on with the filters of an hour ago are slower and never wrong, whatever happened to the segments since. Where
 /// instances say where to look (so that what they have not heard of is left out) the very same load sees keys given twice.
+/// Seen to fail with a home that looks into no archive as soon as a filter was used.
 #[test]
 fn p1_an_outdated_set_of_filters_never_gives_a_key_twice_and_the_skip_rule_is_why() {
     run(async {
@@ -168,6 +169,7 @@ fn p1_an_outdated_set_of_filters_never_gives_a_key_twice_and_the_skip_rule_is_wh
 
 /// P1, P2, P7 over REST with the filters as they come: rotation every 100 ms, filters, archives and merges at once, instances that load as
 /// they go; each key is first once, and every repeat is a duplicate.
+/// Seen to fail with that same home.
 #[test]
 fn p1_p7_keys_are_first_once_while_segments_become_archives() {
     run(async {
