@@ -8,13 +8,10 @@ use tokio_postgres::binary_copy::BinaryCopyOutStream;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
-use super::pace::Pace;
 use super::{Janitor, JanitorError, Round};
 
 /// Blocks of a stored chunk: 256 KiB.
 pub(super) const CHUNK_BLOCKS: u32 = 8_192;
-/// Digests read at a stretch.
-const STEP: usize = 20_000;
 
 /// Writes the chunks of one filter, in order.
 pub(super) struct FilterWriter {
@@ -110,20 +107,14 @@ impl Janitor {
         let blocks = filter_blocks(keys, whose.fpr);
         let stretch = u32::try_from(budget / FILTER_BLOCK_BYTES as u64).unwrap_or(u32::MAX).max(CHUNK_BLOCKS);
         let mut writer = FilterWriter::new();
-        let mut pace = Pace::new();
         let mut first = 0;
         while first < blocks {
             let mut part = FilterPart::new(blocks, first, stretch);
             let sql = format!("COPY (SELECT digest FROM dedup.claims_s{segment}) TO STDOUT (FORMAT binary)");
             let rows = BinaryCopyOutStream::new(tx.copy_out(&sql).await?, &[Type::UUID]);
             pin_mut!(rows);
-            let mut n = 0_usize;
             while let Some(row) = rows.try_next().await? {
                 part.insert(&Digest(row.try_get(0)?));
-                n += 1;
-                if n.is_multiple_of(STEP) {
-                    pace.rest().await;
-                }
             }
             for chunk in part.to_bytes().chunks(CHUNK_BLOCKS as usize * FILTER_BLOCK_BYTES) {
                 writer.chunk(&tx, chunk).await?;

@@ -132,6 +132,8 @@ impl Janitor {
         if row.try_get("in_recovery")? {
             return Err(JanitorError::NotThisHome("the database is a standby".into()));
         }
+        // What it asks goes over whole segments; one process of the home at a time is enough for that.
+        client.batch_execute("SET max_parallel_workers_per_gather = 0 /* dedup: janitor */").await?;
         let secret_id: Vec<u8> = row.try_get("secret_id")?;
         let secret_id = secret_id.try_into().map_err(|_| JanitorError::NotThisHome("the home's secret id is not 8 bytes".into()))?;
         Ok(Self {

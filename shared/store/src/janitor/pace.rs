@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// It rests for as long as it worked: a machine without a core to spare is the questions', and nothing waits for filters or archives.
+/// It rests for as long as it worked: a machine without a core to spare is the questions', and nothing waits for an archive. (Filters are not put
+/// off: until a sealed segment has one, every question looks into it.)
 pub(super) struct Pace(Instant);
 
 /// At most: whatever made a step long may be over.
