@@ -367,6 +367,7 @@ impl Janitor {
         let (whose, reached) = (self.whose(), self.reached);
         let as_of = self.now_ms().await?;
         let mut base = self.settings.segment_ms;
+        let mut pace = Pace::new();
         let tx = self.client.transaction().await?;
         tx.batch_execute("SET LOCAL work_mem = '64MB' /* dedup: archive */").await?;
         let sql = format!(
@@ -403,6 +404,7 @@ impl Janitor {
             // Only where base segments are of seconds and windows differ by key: more classes than a block can number.
             base = base.saturating_mul(4);
         };
+        pace.rest().await;
         let built = {
             let mut source = Source::segment(&tx, segment, base, as_of).await?;
             write(&tx, &mut source, &plan, whose, reached).await?

@@ -8,6 +8,7 @@ use tokio_postgres::binary_copy::BinaryCopyOutStream;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
+use super::pace::Pace;
 use super::{Janitor, JanitorError, Round};
 
 /// Blocks of a stored chunk: 256 KiB.
@@ -92,7 +93,9 @@ impl Janitor {
 
     pub(super) async fn build_filters(&mut self, round: &mut Round) -> Result<(), JanitorError> {
         for segment in self.unfiltered().await? {
+            let mut pace = Pace::new();
             let (keys, bytes) = self.build_filter(segment).await?;
+            pace.rest().await;
             round.deeds.push(format!("built the filter of segment {segment}: {keys} keys, {bytes} bytes"));
         }
         Ok(())
