@@ -69,7 +69,8 @@ fn callers_get_what_their_role_and_topics_allow() {
             post(path, "use-token", reason()).await.fails(403, "role-not-permitted");
         }
         assert_eq!(post("/v1/topics/payments/records/forget-all", "operate-token", reason()).await.status, 200);
-        post("/v1/topics/payments/forget-jobs", "operate-token", reason()).await.fails(409, "keys-not-kept");
+        let range = json!({"from": "2026-01-01T00:00:00Z", "reason": "test"});
+        post("/v1/topics/payments/forget-jobs", "operate-token", range).await.fails(409, "keys-not-kept");
         let job = "/v1/jobs/11111111-2222-3333-4444-555555555555";
         send(Method::GET, job, "use-token", json!({})).await.fails(403, "role-not-permitted");
         send(Method::GET, job, "operate-token", json!({})).await.fails(404, "job-not-found");

@@ -1,8 +1,10 @@
 //! Topics in all homes: versions, repair, tombstones.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use dedup_testbed::{Mode, Testbed, wait_until};
+use futures_util::future::join_all;
 use reqwest::Method;
 use serde_json::json;
 
@@ -93,6 +95,37 @@ fn a_home_that_was_away_is_repaired() {
         .await;
         std::fs::remove_file(&file).unwrap();
         testbed.stop().await.unwrap();
+    });
+}
+
+/// Of changes that are made of the same version at once, at instances of all regions, one counts: with `If-Match` the others are refused, without it
+/// each gets a version of its own, and none is told that a home is away.
+#[test]
+fn one_of_several_changes_at_once_counts() {
+    run(async {
+        let urls = [url("eu", 0).await, url("eu", 1).await, url("us", 0).await, url("us", 1).await];
+        let path = format!("/v1/topics/{}", topic(&urls[0], "at-once").await);
+        let mut version = get(&urls[0], &path).await.body["version"].as_i64().unwrap();
+        for round in 0..15 {
+            for guarded in [true, false] {
+                let wanted = version.to_string();
+                let changes = (0..8).map(|caller| {
+                    let (url, path, wanted) = (&urls[caller % urls.len()], &path, &wanted);
+                    let body = json!({"window_ms": 100_000 + round * 100 + 10 * caller + usize::from(guarded)}).to_string().into_bytes();
+                    let headers: Vec<(&str, &str)> = if guarded { vec![("if-match", wanted)] } else { Vec::new() };
+                    async move { call(Method::PUT, url, path, Some(body), &headers).await.unwrap() }
+                });
+                let told = join_all(changes).await;
+                let applied: BTreeSet<i64> = told.iter().filter(|r| r.status == 200).map(|r| r.body["version"].as_i64().unwrap()).collect();
+                if guarded {
+                    assert_eq!(told.iter().filter(|r| r.status == 200).count(), 1, "{told:?}");
+                    told.iter().filter(|r| r.status != 200).for_each(|r| assert_eq!(r.text("code"), "version-differs", "{r:?}"));
+                } else {
+                    assert_eq!(applied.len(), 8, "{told:?}");
+                }
+                version = *applied.last().unwrap();
+            }
+        }
     });
 }
 

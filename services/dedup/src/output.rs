@@ -3,9 +3,14 @@
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// Prints a line of a result. A reader that went away (`| head`) is no reason to fail.
+/// Prints a line of a result. A reader that went away (`| head`) is no reason to fail; one that cannot take it (a full disk) is.
 pub fn say(line: impl AsRef<str>) {
-    writeln!(std::io::stdout().lock(), "{}", line.as_ref()).ok();
+    if let Err(error) = writeln!(std::io::stdout().lock(), "{}", line.as_ref())
+        && error.kind() != std::io::ErrorKind::BrokenPipe
+    {
+        complain(&anyhow::Error::from(error).context("stdout"));
+        std::process::exit(1);
+    }
 }
 
 /// Prints an error and its causes as one line.

@@ -48,9 +48,11 @@ CREATE FUNCTION dedup.higher_generations(a jsonb, b jsonb) RETURNS jsonb LANGUAG
   SELECT coalesce(jsonb_object_agg(g.name, g.generation), '{}')
     FROM (SELECT e.key AS name, max(e.value::bigint) AS generation FROM (SELECT * FROM jsonb_each_text(a) UNION ALL SELECT * FROM jsonb_each_text(b)) e GROUP BY e.key) g $$;
 
--- Takes a copy of a topic if it is newer than the one here; answers the (version, stamp) kept.
+-- Takes a copy of a topic if it is newer than the one here; answers the (version, stamp) kept. p_next: only if its version is higher, so that of
+-- two that were made of the same older one the later is refused.
 CREATE FUNCTION dedup.put_topic_v1(p_name text, p_version bigint, p_stamp uuid, p_generation bigint, p_groups text, p_deleted boolean, p_window_ms bigint,
-    p_lease_ms bigint, p_lease_max_ms bigint, p_keep_key text, p_default_region text, p_keep_results_ms bigint)
+    p_lease_ms bigint, p_lease_max_ms bigint, p_keep_key text, p_default_region text, p_keep_results_ms bigint,
+    p_next boolean)
   RETURNS TABLE (version bigint, stamp uuid) LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   INSERT INTO dedup.topics AS t (name, version, stamp, generation, groups, revision, deleted, window_ms, lease_ms, lease_max_ms, keep_key, default_region, keep_results_ms, changed_ms)
@@ -60,7 +62,7 @@ BEGIN
     groups = dedup.higher_generations(t.groups, excluded.groups), revision = excluded.revision, deleted = p_deleted,
     window_ms = p_window_ms, lease_ms = p_lease_ms, lease_max_ms = p_lease_max_ms, keep_key = p_keep_key, default_region = p_default_region,
     keep_results_ms = p_keep_results_ms, changed_ms = excluded.changed_ms
-  WHERE (t.version, t.stamp) < (p_version, p_stamp);
+  WHERE (t.version, t.stamp) < (p_version, p_stamp) AND (NOT p_next OR t.version < p_version);
   RETURN QUERY SELECT t.version, t.stamp FROM dedup.topics t WHERE t.name = p_name;
 END $$;
 
@@ -73,4 +75,4 @@ BEGIN
 END $$;
 
 GRANT EXECUTE ON FUNCTION dedup.topics_v1(), dedup.topic_in_use_v1(text),
-  dedup.put_topic_v1(text, bigint, uuid, bigint, text, boolean, bigint, bigint, bigint, text, text, bigint) TO dedup_service;
+  dedup.put_topic_v1(text, bigint, uuid, bigint, text, boolean, bigint, bigint, bigint, text, text, bigint, boolean) TO dedup_service;

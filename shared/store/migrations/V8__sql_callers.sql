@@ -469,6 +469,7 @@ BEGIN
     INTO d FROM dedup.desk k LEFT JOIN dedup.topics t ON t.name = topic AND NOT t.deleted;
   PERFORM dedup.steady(d.timeline);
   PERFORM dedup.need_common(d.topic_id, topic, grp, window_ms);
+  IF keys IS NULL THEN PERFORM dedup.refuse('keys', 'is missing'); END IF;
   IF n > 1000 OR array_ndims(keys) > 1 THEN PERFORM dedup.refuse('keys', 'must be at most 1000 in one dimension'); END IF;
   IF fingerprints IS NOT NULL AND coalesce(array_length(fingerprints, 1), 0) <> n THEN PERFORM dedup.refuse('fingerprints', 'must be as many as keys'); END IF;
   IF n = 0 THEN RETURN; END IF;
@@ -589,11 +590,15 @@ BEGIN
     RAISE EXCEPTION USING ERRCODE = 'DD021', MESSAGE = 'already-completed: the claim was completed before with another outcome or result, which stands',
       DETAIL = format('outcome %s, fence %s', CASE WHEN f.meta & 8 = 0 THEN 'succeeded' ELSE 'failed' END, dedup.fence_text(f.fence));
   ELSIF r.outcome = 'lease-lost' THEN
-    RAISE EXCEPTION USING ERRCODE = 'DD020', MESSAGE = 'lease-lost: the fence of this claim token is not the current one; nothing was changed',
+    RAISE EXCEPTION USING ERRCODE = 'DD020', MESSAGE = 'lease-lost: ' || CASE WHEN f.digest IS NULL THEN 'the key has no record any more; nothing was changed'
+        WHEN f.fence <> t.fence THEN 'the fence of this claim token is not the current one; nothing was changed'
+        WHEN f.meta & 7 = 3 THEN 'the claim is completed, so it can neither be released nor extended; nothing was changed'
+        ELSE 'the claim was given back, so it can neither be completed nor extended; nothing was changed' END,
       DETAIL = CASE WHEN f.digest IS NULL AND (dedup.is_floored(t.digest, t.fence) OR EXISTS (SELECT 1 FROM dedup.forget_log g WHERE g.digest = t.digest)) THEN 'state forgotten'
                     WHEN f.digest IS NULL THEN 'state expired'
                     ELSE format('state %s, attempt %s, fence %s', (ARRAY['in_progress', 'in_doubt', 'done', 'released', 'issued'])[f.meta & 7], f.meta >> 8, dedup.fence_text(f.fence)) END,
-      HINT = 'Roll back: the work belongs to the newer owner. Claim again and follow that verdict.';
+      HINT = CASE WHEN f.fence = t.fence AND f.meta & 7 = 3 THEN 'Roll back, and leave the completed claim alone.'
+                  ELSE 'Roll back: whoever claims next, or did, owns the work. Claim again and follow that verdict.' END;
   END IF;
   IF p_op = 'extend' AND f.ends > f.expires AND d.topic_id IS NOT NULL THEN PERFORM dedup.topic_used(d.topic_id, f.ends, f.at_ms); END IF;
   w.state := (ARRAY['in_progress', 'in_doubt', 'done', 'released', 'issued'])[f.meta & 7];

@@ -198,39 +198,53 @@ impl Topics {
 
     /// Sets a topic in all homes that can be reached; the others get it as soon as they can.
     pub async fn put(&self, put: PutTopic, deadline: Instant) -> Result<PutOutcome, TopicsError> {
-        self.refresh().await;
-        let old = self.newest(&put.topic);
-        let live_version = old.as_ref().filter(|r| !r.deleted).map_or(0, |r| r.policy.version);
-        if let Some(wanted) = put.if_version
-            && wanted != live_version
-        {
-            return Err(TopicsError::VersionDiffers { current: live_version });
+        for _ in 0..SETTLE_TRIES {
+            self.refresh().await;
+            let old = self.newest(&put.topic);
+            let live_version = old.as_ref().filter(|r| !r.deleted).map_or(0, |r| r.policy.version);
+            if let Some(wanted) = put.if_version
+                && wanted != live_version
+            {
+                return Err(TopicsError::VersionDiffers { current: live_version });
+            }
+            // The same again changes nothing; homes that lag get it now.
+            if let Some(row) = old.as_ref().filter(|row| !row.deleted && put.spec.is_of(&row.policy)) {
+                let homes = self.offer_all(row, deadline).await;
+                return Ok(PutOutcome { policy: row.policy.clone(), homes });
+            }
+            let policy = TopicPolicy {
+                topic: put.topic.clone(),
+                version: old.as_ref().map_or(0, |r| r.policy.version) + 1,
+                // A topic put again after its deletion knows nothing of the keys from before.
+                generation: old.as_ref().map_or(0, |r| r.policy.generation + i64::from(r.deleted)),
+                groups: old.as_ref().map(|r| r.policy.groups.clone()).unwrap_or_default(),
+                revision: 0,
+                window: put.spec.window,
+                lease_ms: put.spec.lease_ms,
+                lease_max_ms: put.spec.lease_max_ms,
+                keep_key: put.spec.keep_key,
+                default_region: put.spec.default_region.clone(),
+                keep_results_ms: put.spec.keep_results_ms,
+            };
+            let row = TopicRow { policy, stamp: Uuid::new_v4(), deleted: false, changed_ms: 0 };
+            if self.settle(&row, deadline).await? {
+                let homes = self.offer_all(&row, deadline).await;
+                return Ok(PutOutcome { policy: row.policy, homes });
+            }
         }
-        // The same again changes nothing; homes that lag get it now.
-        if let Some(row) = old.as_ref().filter(|row| !row.deleted && put.spec.is_of(&row.policy)) {
-            let homes = self.offer_all(row, deadline).await;
-            return Ok(PutOutcome { policy: row.policy.clone(), homes });
+        Err(Refusal::not_applied(RefusalKind::Overloaded).into())
+    }
+
+    /// Has one home decide between changes that were made of the same version: the first by name that can be reached. False: another was first.
+    async fn settle(&self, row: &TopicRow, deadline: Instant) -> Result<bool, TopicsError> {
+        let mut homes: Vec<&Arc<Home>> = self.homes.iter().collect();
+        homes.sort_by(|a, b| a.spec.name.cmp(&b.spec.name));
+        for home in homes {
+            if let Some(kept) = offer(home, row, true, deadline).await {
+                return Ok(kept == row.rank());
+            }
         }
-        let policy = TopicPolicy {
-            topic: put.topic,
-            version: old.as_ref().map_or(0, |r| r.policy.version) + 1,
-            // A topic put again after its deletion knows nothing of the keys from before.
-            generation: old.as_ref().map_or(0, |r| r.policy.generation + i64::from(r.deleted)),
-            groups: old.as_ref().map(|r| r.policy.groups.clone()).unwrap_or_default(),
-            revision: 0,
-            window: put.spec.window,
-            lease_ms: put.spec.lease_ms,
-            lease_max_ms: put.spec.lease_max_ms,
-            keep_key: put.spec.keep_key,
-            default_region: put.spec.default_region,
-            keep_results_ms: put.spec.keep_results_ms,
-        };
-        let row = TopicRow { policy: policy.clone(), stamp: Uuid::new_v4(), deleted: false, changed_ms: 0 };
-        let homes = self.offer_all(&row, deadline).await;
-        if homes.iter().all(|(_, applied)| !applied) {
-            return Err(Refusal::not_applied(RefusalKind::HomeUnavailable).into());
-        }
-        Ok(PutOutcome { policy, homes })
+        Err(Refusal::not_applied(RefusalKind::HomeUnavailable).into())
     }
 
     /// Deletes a topic whose records are all past their windows. Every home must be asked, so every home must be there.
@@ -254,6 +268,10 @@ impl Topics {
         }
         let policy = TopicPolicy { version: old.policy.version + 1, ..old.policy.clone() };
         let row = TopicRow { stamp: Uuid::new_v4(), deleted: true, changed_ms: 0, policy };
+        if !self.settle(&row, deadline).await? {
+            self.refresh().await;
+            return Err(TopicsError::VersionDiffers { current: self.newest(topic).map_or(0, |r| r.policy.version) });
+        }
         let homes = self.offer_all(&row, deadline).await;
         Ok(DeleteOutcome { version: row.policy.version, homes })
     }
@@ -294,7 +312,7 @@ impl Topics {
     }
 
     async fn offer_all(&self, row: &TopicRow, deadline: Instant) -> Vec<(String, bool)> {
-        join_all(self.homes.iter().map(|h| async move { (h.spec.name.clone(), offer(h, row, deadline).await) })).await
+        join_all(self.homes.iter().map(|h| async move { (h.spec.name.clone(), reached(h, row, deadline).await) })).await
     }
 
     /// Gives every home that can be reached the newest copy of every topic: what a PUT could not reach then is reached now.
@@ -307,7 +325,7 @@ impl Topics {
             for home in self.homes.iter() {
                 let lags = home.topic(&name).is_none_or(|c| c.row.rank() < newest.rank() || c.policy.is_behind(&newest.policy));
                 if lags && home.refusal().is_none() && home.topics_loaded() {
-                    let applied = offer(home, &newest, Instant::now() + Duration::from_secs(2)).await;
+                    let applied = reached(home, &newest, Instant::now() + Duration::from_secs(2)).await;
                     tracing::info!(home = %home.spec.name, topic = %name, version = newest.policy.version, applied, "repaired a topic that lagged");
                 }
             }
@@ -315,6 +333,8 @@ impl Topics {
     }
 }
 
+/// Most changes of others that one change gives way to.
+const SETTLE_TRIES: usize = 50;
 /// Between two tries to raise a generation: each may make claims wait.
 const RAISE_PAUSE: Duration = Duration::from_secs(1);
 /// What the audit of a home says that heard of it later.
@@ -336,21 +356,24 @@ async fn raise(home: &Home, policy: &TopicPolicy, actor: &str, group: &str, reas
     }
 }
 
-async fn offer(home: &Home, row: &TopicRow, deadline: Instant) -> bool {
+/// Gives a home a copy; what it has afterwards, as (version, stamp). `next`: it shall take it only if its version is higher. `None`: it could not be
+/// asked.
+async fn offer(home: &Home, row: &TopicRow, next: bool, deadline: Instant) -> Option<(i64, Uuid)> {
     // What was forgotten elsewhere is forgotten here by its own call, which sees to the claims under way.
     let here = home.topic(&row.policy.topic).filter(|c| !c.row.deleted && !row.deleted);
     if here.as_ref().is_some_and(|c| c.policy.is_behind(&row.policy)) {
         let (actor, reason) = LATER;
-        if raise(home, &row.policy, actor, "", reason, deadline).await.is_none() {
-            return false;
-        }
+        raise(home, &row.policy, actor, "", reason, deadline).await?;
     }
-    if here.is_some_and(|c| c.row.rank() >= row.rank()) {
-        return true;
+    if let Some(rank) = here.map(|c| c.row.rank()).filter(|rank| *rank >= row.rank()) {
+        return Some(rank);
     }
-    let applied = home.direct(deadline, async |client, _| call_put_topic(client, row).await).await.unwrap_or(false);
-    if applied {
-        home.topics_as_of(Instant::now()).await;
-    }
-    applied
+    let kept = home.direct(deadline, async |client, _| call_put_topic(client, row, next).await).await.ok()?;
+    home.topics_as_of(Instant::now()).await;
+    Some(kept)
+}
+
+/// Whether a home has this copy now, or a newer one.
+async fn reached(home: &Home, row: &TopicRow, deadline: Instant) -> bool {
+    offer(home, row, false, deadline).await.is_some_and(|kept| kept >= row.rank())
 }

@@ -92,7 +92,9 @@ fn what_no_job_can_do_is_refused() {
         let cold = Cold::start("").await;
         let url = cold.url();
         let t = topic_with(&url, "job-none", json!({"window_ms": 86_400_000})).await;
-        start(&url, &t, json!({"reason": "x"})).await.fails(409, "keys-not-kept");
+        let all = start(&url, &t, json!({"reason": "x"})).await.fails(400, "invalid-field");
+        assert_eq!(all.body["pointer"], json!("/from"));
+        start(&url, &t, json!({"from": "2026-01-01T00:00:00Z", "reason": "x"})).await.fails(409, "keys-not-kept");
         let bad = start(&url, &t, json!({"from": "yesterday", "reason": "x"})).await.fails(400, "invalid-field");
         assert_eq!(bad.body["pointer"], json!("/from"));
         let turned = json!({"from": "2026-02-01T00:00:00Z", "to": "2026-01-01T00:00:00Z", "reason": "x"});

@@ -141,11 +141,13 @@ fn say_regions(regions: &BTreeMap<String, String>, unheard: &BTreeMap<String, Ve
     for (region, state) in regions {
         let meaning =
             if state == "pending" { "pending: its caches forget as soon as they hear of it, within 1 s while connected" } else { state };
-        say(format!("  {region}: {meaning}"));
+        say(format!("  caches of {region}: {meaning}"));
     }
     for (region, instances) in unheard {
         let names = instances.join(", ");
-        say(format!("  {region}: not heard of: {names} (down, so without caches; or cut off, and it may still say duplicate from memory)"));
+        say(format!(
+            "  caches of {region}: not heard of: {names} (down, so without caches; or cut off, and it may still say duplicate from memory)"
+        ));
     }
 }
 
@@ -153,7 +155,7 @@ async fn forget_all(client: &Client, topic: &str, what: &ForgetAll) -> anyhow::R
     let done = client.forget_all(topic, what).await.map_err(explained)?;
     let of = what.group.as_ref().map_or_else(|| format!("topic {topic}"), |group| format!("group {group} of topic {topic}"));
     let homes: Vec<String> = done.homes.iter().map(|(home, state)| format!("{home} {state}")).collect();
-    say(format!("{of}: all keys are forgotten (generation {}; homes: {})", done.generation, homes.join(", ")));
+    say(format!("{of}: all keys are forgotten (generation {}; in the homes: {})", done.generation, homes.join(", ")));
     say_regions(&done.regions, &done.unheard);
     let pending = done.homes.values().any(|state| state != "applied");
     Ok(if pending { ExitCode::from(PENDING) } else { ExitCode::SUCCESS })

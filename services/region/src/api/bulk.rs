@@ -67,6 +67,9 @@ pub async fn start_job(
         None => Uuid::new_v4(),
         Some(text) => Uuid::try_parse(text).map_err(|_| Problem::field("/job_id", "must be a UUID"))?,
     };
+    if asked.from.is_none() && asked.to.is_none() {
+        return Err(Problem::field("/from", "is missing: give from, to or both (/records/forget-all forgets everything)"));
+    }
     let from_ms = time_ms("/from", asked.from.as_deref())?.unwrap_or(i64::MIN);
     // Each home ends it at its own time of now, at the latest.
     let to_ms = time_ms("/to", asked.to.as_deref())?.unwrap_or(i64::MAX);
@@ -115,7 +118,7 @@ pub async fn job(request: HttpRequest, path: Path<String>, service: Data<Service
         from: if spec.from_ms == i64::MIN { None } else { time_text(spec.from_ms) },
         to: time_text(spec.to_ms),
         dry_run: spec.dry_run,
-        done: homes.values().all(|h| matches!(h.state.as_str(), "done" | "absent")),
+        done: homes.values().all(|h| h.state == "done"),
         homes,
     }))
 }

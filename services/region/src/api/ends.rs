@@ -259,9 +259,15 @@ fn shape(
             };
             match op {
                 FinishOp::Complete { result, .. } => {
-                    let stored = record.result.as_ref().is_some_and(|r| !r.omitted);
+                    let over = at_ms >= record.expires_ms;
+                    body.remembered = over.then_some(false);
+                    let stored = !over && record.result.as_ref().is_some_and(|r| !r.omitted);
                     body.result_stored = Some(stored);
-                    let reason = |given: &Arc<StoredResult>| if given.omitted { "too-large" } else { "not-kept" };
+                    let reason = |given: &Arc<StoredResult>| match () {
+                        () if over => "window-ended",
+                        () if given.omitted => "too-large",
+                        () => "not-kept",
+                    };
                     body.result_reason = result.as_ref().filter(|_| !stored).map(reason);
                 }
                 FinishOp::Extend { lease_ms, .. } => {

@@ -73,7 +73,7 @@ pub struct JobBody {
     pub to: Option<String>,
     /// It only counts.
     pub dry_run: bool,
-    /// Done in all homes that have it, and all homes could be asked.
+    /// Done in all homes. One that was not reached when the job was made (`absent`) does not get it by itself: make the job again with its id.
     pub done: bool,
     /// Per home.
     pub homes: BTreeMap<String, JobInHome>,

@@ -103,9 +103,12 @@ pub struct SettledBody {
     /// Complete: whether the result is kept (false: none given, or not kept).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result_stored: Option<bool>,
-    /// Complete: why a given result is not kept: `too-large`, or `not-kept` (the topic's `keep_results_ms` is 0, or over already).
+    /// Complete: why a given result is not kept: `too-large`, `window-ended`, or `not-kept` (the topic's `keep_results_ms` is 0, or over already).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result_reason: Option<&'static str>,
+    /// Complete, `false`: the window had ended, so nothing of it is remembered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remembered: Option<bool>,
     /// Extend: end of the lease, home time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_expires_at: Option<String>,

@@ -53,11 +53,11 @@ fn read(row: &Row) -> Result<Option<TopicRow>, tokio_postgres::Error> {
 }
 
 /// Offers a copy; answers whether the home keeps this very one.
-pub async fn call_put_topic(client: &Client, row: &TopicRow) -> Result<bool, CallError> {
+pub async fn call_put_topic(client: &Client, row: &TopicRow, next: bool) -> Result<(i64, Uuid), CallError> {
     let p = &row.policy;
     let kept = client
         .query_one(
-            "SELECT version, stamp FROM dedup.put_topic_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) /* dedup: put topic */",
+            "SELECT version, stamp FROM dedup.put_topic_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) /* dedup: put topic */",
             &[
                 &p.topic.as_str(),
                 &p.version,
@@ -71,12 +71,12 @@ pub async fn call_put_topic(client: &Client, row: &TopicRow) -> Result<bool, Cal
                 &p.keep_key.as_str(),
                 &p.default_region,
                 &p.keep_results_ms.unwrap_or(-1),
+                &next,
             ],
         )
         .await
         .map_err(|e| classify(&e))?;
-    let kept: (i64, Uuid) = (kept.get(0), kept.get(1));
-    Ok(kept == row.rank())
+    Ok((kept.get(0), kept.get(1)))
 }
 
 fn groups_text(policy: &TopicPolicy) -> String {
