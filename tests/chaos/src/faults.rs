@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use dedup_testbed::{Mode, Odds, Options};
+use dedup_testbed::{Lost, Mode, Odds, Options};
 use futures_util::future::join_all;
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -55,6 +55,7 @@ pub const FAULTS: &[Fault] = &[
     row("cut", "F15", true, "the line to the home is cut in both directions"),
     row("cut-requests", "F16", true, "what is sent to the home is lost"),
     row("cut-replies", "F17", true, "what the home answers is lost"),
+    row("ns-cut", "F15–17", true, "the same three by the kernel: Postgres in a network namespace of its own, frames to or from it lost"),
     row("slow-line", "F18", true, "the line to the home takes 150 ms each way, with jitter and stalls"),
     row("redis-down", "F19", false, "Redis is killed and started again"),
     row("redis-stall", "F20", false, "Redis is frozen for a while"),
@@ -109,10 +110,20 @@ impl Fault {
                 options.postgres_disk_mb = Some(220);
                 options.postgres_settings.push(("max_wal_size".into(), "64MB".into()));
             }
+            "ns-cut" => {
+                options.proxies = false;
+                options.postgres_lines = true;
+            }
             "redis-eater" => options.redis_proxies = true,
             "no-connections" => options.postgres_settings.push(("max_connections".into(), "60".into())),
             _ => {}
         }
+    }
+
+    /// Why this machine cannot do it; `None`: it can.
+    #[must_use]
+    pub fn not_here(&self) -> Option<String> {
+        if self.name == "ns-cut" { dedup_testbed::no_lines_here() } else { None }
     }
 
     /// Whether callers reach the instances through proxies.
@@ -221,6 +232,7 @@ impl Fault {
             "cut" => cut(rig, rng, Mode::LoseBoth).await,
             "cut-requests" => cut(rig, rng, Mode::LoseRequests).await,
             "cut-replies" => cut(rig, rng, Mode::LoseReplies).await,
+            "ns-cut" => namespace_cut(rig, rng).await,
             "reset" => {
                 for _ in 0..10 {
                     rig.proxy().reset();
@@ -335,6 +347,18 @@ async fn cut(rig: &Rig, rng: &mut StdRng, mode: Mode) {
         rig.proxy().cut();
     }
     rig.saw("bytes lost", rig.proxy().lost_bytes() - before);
+}
+
+/// The cut is silent: both ends go on resending, and find out by their own time limits or when it is over.
+async fn namespace_cut(rig: &Rig, rng: &mut StdRng) {
+    let (lost, what) =
+        [(Lost::Requests, "cuts of requests"), (Lost::Replies, "cuts of replies"), (Lost::Both, "cuts of both")][rng.random_range(0..3)];
+    let before = rig.primary().lost_frames();
+    rig.primary().cut_line(lost).await;
+    sleep(Duration::from_millis(rng.random_range(300..2500))).await;
+    rig.primary().heal_line().await;
+    rig.saw(what, 1);
+    rig.saw("frames lost", rig.primary().lost_frames() - before);
 }
 
 async fn eat(rig: &Rig, proxies: &[&dedup_testbed::Proxy], rng: &mut StdRng) {

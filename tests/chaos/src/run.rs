@@ -146,9 +146,9 @@ async fn with_servers(plan: &Plan, testbed: Testbed, recorder: Arc<Recorder>, sc
     }
     let net = Net::new(nodes, Arc::clone(&recorder), 1500)?;
     let homes = testbed.regions().iter().map(|r| r.name.clone()).collect();
-    let all: Vec<u16> = std::iter::once(&testbed.regions()[0].postgres).chain(&testbed.regions()[0].standbys).map(|p| p.port()).collect();
-    let ports = all.iter().map(u16::to_string).collect::<Vec<_>>().join(",");
-    let hosts = vec!["127.0.0.1"; all.len()].join(",");
+    let all: Vec<_> = std::iter::once(&testbed.regions()[0].postgres).chain(&testbed.regions()[0].standbys).collect();
+    let ports = all.iter().map(|p| p.port().to_string()).collect::<Vec<_>>().join(",");
+    let hosts = all.iter().map(|p| p.host()).collect::<Vec<_>>().join(",");
     let password = testbed.regions()[0].postgres.password().to_owned();
     let dsn = format!(
         "host={hosts} port={ports} user=dedup_caller password={password} dbname=dedup target_session_attrs=read-write connect_timeout=2"
