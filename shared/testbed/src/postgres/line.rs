@@ -34,11 +34,11 @@ ip addr add \"$1.6/30\" dev line
 ip link set line up' sh \"$3\"";
 /// All that is needed, tried in a namespace that is gone afterwards.
 const TRIAL: &str = "set -e
-ip link add a type veth peer name b
-echo 1 >/proc/sys/net/ipv4/conf/a/route_localnet
-ip addr add 127.64.0.1/30 dev a
-ip link set a up
-ip neigh replace 127.64.0.2 lladdr 02:00:00:00:00:99 dev a nud permanent";
+ip link add trial type veth peer name other
+echo 1 >/proc/sys/net/ipv4/conf/trial/route_localnet
+ip addr add 127.64.0.1/30 dev trial
+ip link set trial up
+ip neigh replace 127.64.0.2 lladdr 02:00:00:00:00:99 dev trial nud permanent";
 /// A hardware address that nobody has.
 const NOBODY: &str = "02:00:00:00:00:99";
 
