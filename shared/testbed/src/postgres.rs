@@ -105,7 +105,8 @@ impl Postgres {
     }
 
     /// Where instances reach it.
-    pub(crate) fn host_for_instances(&self) -> String {
+    #[must_use]
+    pub fn host_for_instances(&self) -> String {
         self.line.as_ref().map_or_else(|| "127.0.0.1".into(), line::Line::cuttable_host)
     }
 

@@ -1,6 +1,6 @@
 //! A network namespace of one cluster's own, so that the line to it can be cut where the kernel's TCP notices: segments are resent, connections
-//! stay half open, nobody is told. The namespace has no name: it ends with its last process, and the pair of links ends with it, so nothing
-//! has to be removed, however this process ends.
+//! stay half open, nobody is told. The namespace has no name: it ends with its last process. The pair of links would end with it, but the
+//! kernel may have something to resend for a minute, so the watchdog removes them, however this process ends.
 //!
 //! Two pairs of addresses lie on the links. The instances use the first, which can be cut; the testbed and its caller use the second. All
 //! are of 127.0.0.0/8: an instance demands TLS of a Postgres anywhere else, and the cut is to be tried, not the encryption.
@@ -100,6 +100,7 @@ impl Line {
         let pid = holder.pid();
         let (link, net) = (format!("dedup{pid}"), format!("127.{}.{}", 64 + (pid >> 8) % 63, pid & 255));
         let new = Self { holder, watchdog: Arc::clone(watchdog), link, net, log };
+        watchdog.add_link(&new.link)?;
         new.shell(SETUP, &[&pid.to_string(), &new.link, &new.net]).await?;
         Ok(new)
     }
