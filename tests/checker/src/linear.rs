@@ -453,7 +453,8 @@ impl<'a> Key<'a> {
             for op in &grant.ends {
                 let Some(answer) = op.answer() else { continue };
                 let done = is_done(op.call.kind, answer);
-                if let Some(newer) = newer(op.inv()).filter(|_| done) {
+                let left = answer.replayed && op.may_repeat_before_forget_all(self.ops);
+                if let Some(newer) = newer(op.inv()).filter(|_| done && !left) {
                     let shown: Vec<&Op> = newer.firsts.iter().copied().chain([*op]).collect();
                     wrong.push(broken(
                         "I5",
@@ -468,7 +469,6 @@ impl<'a> Key<'a> {
                 if let Some(end) = before(Kind::Release).filter(|_| done && op.call.kind != Kind::Release) {
                     wrong.push(broken("I5", format!("{:?} of {}, which was released", answer.verdict, grant.fence), &[end, op]));
                 }
-                let left = answer.replayed && op.may_repeat_before_forget_all(self.ops);
                 if let Some(end) = self.was_forgotten(grant, op.inv()).filter(|_| done && !left) {
                     wrong.push(broken("I5", format!("{:?} of {}, which was forgotten", answer.verdict, grant.fence), &[end, op]));
                 }

@@ -287,7 +287,12 @@ fn rises(state: State, new: Option<u16>) -> bool {
 fn read(step: &Step<'_>, answer: &Answer, state: State) -> Vec<State> {
     let fits = match (answer.verdict, state) {
         (Verdict::Absent, _) => {
-            matches!(state, State::Absent) || matches!(state, State::Done { .. } | State::Released { .. }) && is_over(state, answer.seen)
+            match state {
+                State::Absent => true,
+                // What was open is removed once its lease and its window are over.
+                State::Held { expires, .. } => is_over(state, answer.seen) && expires.zip(answer.seen).is_none_or(|(end, now)| now >= end),
+                State::Done { .. } | State::Released { .. } => is_over(state, answer.seen),
+            }
         }
         (Verdict::InProgress, State::Held { fence, .. })
         | (Verdict::Duplicate, State::Done { fence, .. })

@@ -131,6 +131,7 @@ const BAD: &[(&str, &str, &str)] = &[
     ("I2", "the final reading shows a record nobody asked for", "claim r1 0 10 no\nread - 100 110 busy fence=f1 seen=100"),
     // I3: no lost claim
     ("I3", "an acknowledged check is gone", "check r1 0 10 first fence=f1 seen=0 exp=90000\nread - 100 110 absent seen=100"),
+    ("I3", "a lapsed claim is gone within its window", "{g}\nread - 9000 9010 absent seen=9000"),
     ("I3", "an acknowledged claim is gone", "{g}\nread - 100 110 absent seen=100"),
     ("I3", "an acknowledged completion is gone", "{d}\nread - 100 110 busy fence=f1 seen=100"),
     ("I3", "an acknowledged release is gone", "{g}\nrelease f1 20 30 released\nread - 100 110 busy fence=f1 seen=100"),
@@ -354,6 +355,14 @@ const GOOD: &[(&str, &str)] = &[
     (
         "a completion from before its group was forgotten is still known as done",
         "{d}\nforget-all - 40 50 forgotten\ncomplete f1 60 70 done-again res=a\nclaim r2 80 90 first fence=f2 seen=80 lease=1080 exp=90080\nread - 100 110 busy fence=f2 seen=100",
+    ),
+    (
+        "the same, when somebody has claimed the key since",
+        "{d}\nforget-all - 40 50 forgotten\nclaim r2 60 70 first fence=f2 seen=60 lease=1060 exp=90060\ncomplete f1 80 90 done-again res=a\nread - 100 110 busy fence=f2 seen=100",
+    ),
+    (
+        "an open claim removed after its window",
+        "claim r1 0 10 first fence=f1 seen=0 lease=1000 exp=3000\nread - 9000 9010 absent seen=9000",
     ),
     ("a duplicate while its group is being forgotten", "{d}\nforget-all - 40 90 forgotten\nclaim r2 60 70 dup fence=f1 res=a"),
     (
