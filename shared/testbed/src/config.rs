@@ -7,8 +7,8 @@ use std::fmt::Write;
 pub(crate) struct Home {
     /// Name, region and only prefix at once.
     pub(crate) name: String,
-    /// Of its nodes.
-    pub(crate) ports: Vec<u16>,
+    /// Host and port of its nodes.
+    pub(crate) nodes: Vec<(String, u16)>,
     pub(crate) password: String,
 }
 
@@ -32,9 +32,9 @@ pub(crate) fn text(instance: &Instance, listen_port: u16, homes: &[Home], keys: 
     let Instance { region, name, redis_port } = instance;
     let mut text = format!("region = \"{region}\"\ninstance = \"{name}\"\nlisten = \"127.0.0.1:{listen_port}\"\ndrain_ms = 0\n{keys}\n");
     let mut line = |args: std::fmt::Arguments<'_>| text.write_fmt(args).expect("a string takes all that is written");
-    for Home { name, ports, .. } in homes {
-        let hosts = vec!["127.0.0.1"; ports.len()].join(",");
-        let ports = ports.iter().map(u16::to_string).collect::<Vec<_>>().join(",");
+    for Home { name, nodes, .. } in homes {
+        let hosts = nodes.iter().map(|(host, _)| host.as_str()).collect::<Vec<_>>().join(",");
+        let ports = nodes.iter().map(|(_, port)| port.to_string()).collect::<Vec<_>>().join(",");
         line(format_args!(
             "\n[[homes]]\nname = \"{name}\"\nregion = \"{name}\"\nprefixes = [\"{name}\"]\n\
              postgres = \"host={hosts} port={ports} user=dedup_svc dbname=dedup\"\n"

@@ -31,7 +31,7 @@ mod watchdog;
 pub use error::Error;
 pub use janitor::Janitor;
 pub use options::Options;
-pub use postgres::Postgres;
+pub use postgres::{Lost, Postgres, no_lines_here};
 pub use prometheus::{Prometheus, Rules, hasten};
 pub use proxy::{Mode, Odds, Proxy};
 pub use redis::Redis;

@@ -27,6 +27,9 @@ pub struct Options {
     pub standbys: usize,
     /// Each home's data lies on a file system of its own of this size (needs root and user tools of Linux).
     pub postgres_disk_mb: Option<u32>,
+    /// Each home's Postgres runs in a network namespace of its own, so that the line to it can be cut: see [`crate::no_lines_here`]. Not
+    /// together with proxies, standbys or `postgres_disk_mb`.
+    pub postgres_lines: bool,
     /// Arguments for `redis-server`, for instance `["--maxmemory", "64mb"]`.
     pub redis_args: Vec<String>,
     /// TOML for each instance's configuration, placed before its tables: top-level keys.
@@ -55,6 +58,7 @@ impl Options {
             redis_proxies: false,
             standbys: 0,
             postgres_disk_mb: None,
+            postgres_lines: false,
             redis_args: Vec::new(),
             extra_config: String::new(),
             extra_tables: String::new(),

@@ -3,6 +3,7 @@
 mod cluster;
 mod disk;
 mod faults;
+mod line;
 mod roles;
 mod standby;
 
@@ -18,7 +19,9 @@ use crate::slot::{POLL, Slot};
 use crate::template::Template;
 use crate::user::User;
 use crate::watchdog::{Kind, Watchdog};
-use crate::{Error, ports, programs};
+use crate::{Error, Options, ports, programs};
+
+pub use line::{Lost, no_lines_here};
 
 /// Crash recovery included.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -38,6 +41,8 @@ pub struct Postgres {
     password: String,
     /// The file system its data lies on, if it has one of its own.
     disk: Option<disk::Disk>,
+    /// The network namespace it runs in, if it has one of its own.
+    line: Option<line::Line>,
     /// Backends stopped by [`Postgres::sigstop`], with their start.
     frozen: Mutex<Vec<(u32, u64)>>,
 }
@@ -48,13 +53,18 @@ impl Postgres {
         region: &str,
         dir: &Path,
         settings: &[(String, String)],
-        disk_mb: Option<u32>,
+        options: &Options,
         watchdog: &Arc<Watchdog>,
     ) -> Result<Self, Error> {
         let template = Template::get().await?;
         let data = dir.join("postgres");
-        cluster::create(&template, &data, settings, watchdog).await?;
-        let disk = match disk_mb {
+        let line = if options.postgres_lines { Some(line::Line::create(dir, watchdog).await?) } else { None };
+        let settings: Vec<_> = settings.iter().cloned().chain(line.as_ref().map(line::Line::listen)).collect();
+        cluster::create(&template, &data, &settings, watchdog).await?;
+        if line.is_some() {
+            line::Line::admit(&data)?;
+        }
+        let disk = match options.postgres_disk_mb {
             Some(mb) => Some(disk::Disk::create(&data, mb, watchdog).await?),
             None => None,
         };
@@ -67,6 +77,7 @@ impl Postgres {
             user: template.user,
             password: template.password.clone(),
             disk,
+            line,
             frozen: Mutex::default(),
         };
         new.first_start().await?;
@@ -87,7 +98,19 @@ impl Postgres {
         roles::create_logins(&superuser, &self.password).await
     }
 
-    /// TCP port on 127.0.0.1.
+    /// Where tests reach it: 127.0.0.1, unless it has a line of its own.
+    #[must_use]
+    pub fn host(&self) -> String {
+        self.line.as_ref().map_or_else(|| "127.0.0.1".into(), line::Line::sure_host)
+    }
+
+    /// Where instances reach it.
+    #[must_use]
+    pub fn host_for_instances(&self) -> String {
+        self.line.as_ref().map_or_else(|| "127.0.0.1".into(), line::Line::cuttable_host)
+    }
+
+    /// TCP port on [`Postgres::host`].
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port.load(Ordering::Relaxed)
@@ -97,8 +120,8 @@ impl Postgres {
     /// Users: `postgres` (superuser), `dedup_owner`, `dedup_svc`, `dedup_caller`, `dedup_jan`.
     #[must_use]
     pub fn dsn(&self, user: &str) -> String {
-        let (port, password) = (self.port(), &self.password);
-        format!("host=127.0.0.1 port={port} user={user} password={password} dbname=dedup")
+        let (host, port, password) = (self.host(), self.port(), &self.password);
+        format!("host={host} port={port} user={user} password={password} dbname=dedup")
     }
 
     /// The password of every role here.
@@ -176,15 +199,16 @@ impl Postgres {
             user: self.user,
             log: self.log.clone(),
         };
-        match &self.disk {
-            Some(disk) => disk.around(spec),
-            None => spec,
+        match (&self.disk, &self.line) {
+            (Some(disk), _) => disk.around(spec),
+            (None, Some(line)) => line.around(spec),
+            (None, None) => spec,
         }
     }
 
     async fn try_connect(&self, user: &str, database: &str) -> Result<Client, tokio_postgres::Error> {
         let mut config = tokio_postgres::Config::new();
-        config.host("127.0.0.1").port(self.port()).user(user).password(&self.password).dbname(database);
+        config.host(self.host()).port(self.port()).user(user).password(&self.password).dbname(database);
         let (client, connection) = config.connect(NoTls).await?;
         // It ends with the client; its error reaches the client's next call.
         tokio::spawn(connection);

@@ -30,6 +30,19 @@ pub(crate) struct Spec {
     pub(crate) log: PathBuf,
 }
 
+impl Spec {
+    /// The same program, run in a namespace (`-m` or `-n`) of the process `holder`.
+    pub(crate) fn inside(self, holder: u32, which: &str) -> Self {
+        let mut args = vec!["-t".into(), holder.to_string().into(), which.into()];
+        if let Some(user) = self.user {
+            args.extend(["-S".into(), user.uid.to_string().into(), "-G".into(), user.gid.to_string().into()]);
+        }
+        args.push(self.program.into());
+        args.extend(self.args);
+        Self { program: "/usr/bin/nsenter".into(), args, user: None, ..self }
+    }
+}
+
 /// A child of ours that the watchdog knows.
 #[derive(Debug)]
 pub(crate) struct Process {

@@ -25,9 +25,12 @@ pub(crate) struct Deployment<'a> {
 pub(crate) fn homes(regions: &[Region]) -> Vec<Home> {
     let home = |region: &Region| Home {
         name: region.name.clone(),
-        ports: std::iter::once(region.proxy.as_ref().map_or_else(|| region.postgres.port(), crate::Proxy::port))
-            .chain(region.standbys.iter().map(Postgres::port))
-            .collect(),
+        nodes: std::iter::once(match &region.proxy {
+            Some(proxy) => ("127.0.0.1".into(), proxy.port()),
+            None => (region.postgres.host_for_instances(), region.postgres.port()),
+        })
+        .chain(region.standbys.iter().map(|standby| (standby.host_for_instances(), standby.port())))
+        .collect(),
         password: region.postgres.password().into(),
     };
     regions.iter().map(home).collect()
@@ -40,7 +43,7 @@ pub(crate) async fn stores(name: &str, options: &Options, watchdog: &Arc<Watchdo
     // A primary that waits for standbys cannot even be set up before there are any.
     let (later, settings): (Vec<_>, Vec<_>) =
         options.postgres_settings.iter().cloned().partition(|(name, _)| options.standbys > 0 && name == "synchronous_standby_names");
-    let postgres = Postgres::create(name, &dir, &settings, options.postgres_disk_mb, watchdog);
+    let postgres = Postgres::create(name, &dir, &settings, options, watchdog);
     let redis = async {
         match options.redis {
             true => Redis::create(name, &dir, &options.redis_args, watchdog).await.map(Some),

@@ -80,6 +80,11 @@ impl Watchdog {
         self.tell(&format!("del {pid}\n")).ok();
     }
 
+    /// The network link that is about to be made goes with us, too.
+    pub(crate) fn add_link(&self, name: &str) -> Result<(), Error> {
+        self.tell(&format!("link {name}\n"))
+    }
+
     /// Ends all that is registered, removes the folder, and returns when that is done. The second call does nothing.
     pub(crate) fn close(&self) -> Result<(), Error> {
         let taken = self.script.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -3,6 +3,7 @@
 # $1 is the folder to make ours in. Our stdin is a pipe that only the testbed's process holds: it writes
 #   add PID START KIND     a process it started (START as in /proc/PID/stat, KIND service|tool|redis|postgres)
 #   del PID                a process it saw end
+#   link NAME              a network link it makes
 # and the kernel closes it when that process ends. Only processes named there are ever signalled, and only while
 # their START is still the same: a process id that was given to somebody else is left alone.
 
@@ -17,6 +18,7 @@ printf '%s\n' "$dir"
 exec >/dev/null 2>&1
 
 procs=''
+links=''
 while read -r verb pid start kind; do
     case $verb in
     add) procs="$procs $pid:$start:$kind" ;;
@@ -25,6 +27,7 @@ while read -r verb pid start kind; do
         for p in $procs; do [ "${p%%:*}" = "$pid" ] || kept="$kept $p"; done
         procs=$kept
         ;;
+    link) links="$links $pid" ;;
     esac
 done
 
@@ -70,6 +73,9 @@ until_gone 100 service tool
 tell QUIT postgres
 tell TERM redis
 until_gone 200 postgres redis
+
+# A namespace outlives its processes while the kernel still resends what they had sent into a cut line, and the link with it.
+for link in $links; do ip link del "$link"; done
 
 # A postmaster that was killed (and not started again) left the System V segment that guards its data folder.
 set +f

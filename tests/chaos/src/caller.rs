@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::clock::ms_of;
 use crate::record::Recorder;
+use crate::topics::{Place, recorded_group};
 
 /// How callers reach the instances.
 #[derive(Debug, Clone)]
@@ -24,8 +25,7 @@ pub struct Net {
 #[derive(Debug, Clone)]
 pub struct Question {
     pub claim: bool,
-    pub topic: String,
-    pub key: String,
+    pub place: Place,
     pub request: String,
     pub fp: String,
     pub lease_ms: i64,
@@ -38,12 +38,15 @@ impl Question {
             request: self.request.clone(),
             fp: self.fp.clone(),
             lease_ms: if self.claim { self.lease_ms } else { 0 },
-            ..Call::new(kind, who, node, format!("{}/{}", self.topic, self.key))
+            ..Call::new(kind, who, node, self.place.recorded())
         }
     }
 
     fn body(&self) -> Value {
-        let mut body = json!({"key": self.key, "request_id": self.request});
+        let mut body = json!({"key": self.place.key, "request_id": self.request});
+        if let Some(group) = &self.place.group {
+            body["group"] = json!(group);
+        }
         if !self.fp.is_empty() {
             body["fingerprint"] = json!(self.fp);
         }
@@ -52,13 +55,16 @@ impl Question {
         }
         body
     }
+
+    fn path(&self) -> String {
+        format!("/v1/topics/{}/{}", self.place.topic, if self.claim { "claims" } else { "checks" })
+    }
 }
 
 /// A granted claim.
 #[derive(Debug, Clone)]
 pub struct Held {
-    pub topic: String,
-    pub key: String,
+    pub place: Place,
     pub fence: String,
     pub token: String,
 }
@@ -126,8 +132,7 @@ impl Net {
     /// Asks one question.
     pub async fn ask(&self, who: u32, node: usize, question: &Question) -> Told {
         let op = self.recorder.call(question.call(who, self.name(node)));
-        let path = format!("/v1/topics/{}/{}", question.topic, if question.claim { "claims" } else { "checks" });
-        let told = self.hear(self.post(node, &path, &question.body()).await, Kind::Claim);
+        let told = self.hear(self.post(node, &question.path(), &question.body()).await, Kind::Claim);
         self.recorder.back(op, told.out.clone());
         told
     }
@@ -135,8 +140,7 @@ impl Net {
     /// Asks and hangs up after a while, whatever has happened by then.
     pub async fn ask_and_hang_up(&self, who: u32, node: usize, question: &Question, after: Duration) {
         let op = self.recorder.call(question.call(who, self.name(node)));
-        let path = format!("/v1/topics/{}/{}", question.topic, if question.claim { "claims" } else { "checks" });
-        let body = question.body();
+        let (path, body) = (question.path(), question.body());
         let out = match tokio::time::timeout(after, self.post(node, &path, &body)).await {
             Ok(heard) => self.hear(heard, Kind::Claim).out,
             Err(_) => Out::Unknown("hung up".into()),
@@ -154,7 +158,7 @@ impl Net {
             self.recorder.call(call)
         };
         let ops: Vec<u64> = questions.iter().enumerate().map(call).collect();
-        let path = format!("/v1/topics/{}/{}/batch", first.topic, if first.claim { "claims" } else { "checks" });
+        let path = format!("{}/batch", first.path());
         let items: Vec<Value> = questions.iter().map(Question::body).collect();
         let told: Vec<Told> = match self.post(node, &path, &json!({"items": items})).await {
             Heard::Status(200, body) if body["results"].as_array().is_some_and(|r| r.len() == questions.len()) => {
@@ -183,7 +187,8 @@ impl Net {
             token: held.fence.clone(),
             lease_ms: if kind == Kind::Extend { lease_ms } else { 0 },
             result: if kind == Kind::Complete { result.into() } else { String::new() },
-            ..Call::new(kind, who, self.name(node), format!("{}/{}", held.topic, held.key))
+            keep_ms: held.place.keep_ms().filter(|_| kind == Kind::Complete),
+            ..Call::new(kind, who, self.name(node), held.place.recorded())
         });
         let (path, body) = match kind {
             Kind::Complete => (
@@ -199,19 +204,28 @@ impl Net {
     }
 
     /// Has a key forgotten everywhere. Only if every region says that it is done, it is.
-    pub async fn forget(&self, who: u32, node: usize, topic: &str, key: &str) -> Told {
-        let op = self.recorder.call(Call::new(Kind::Forget, who, self.name(node), format!("{topic}/{key}")));
-        let heard = self.post(node, &format!("/v1/topics/{topic}/records/forget"), &json!({"key": key, "reason": "chaos"})).await;
-        let out = match heard {
-            Heard::Status(200, body) => {
-                let regions = body["regions"].as_object();
-                let done = regions.is_some_and(|r| r.values().all(|v| v == "done"));
-                if done { Out::Ok(Answer::new(Verdict::Forgotten)) } else { Out::Unknown("pending".into()) }
-            }
+    pub async fn forget(&self, who: u32, node: usize, place: &Place) {
+        let op = self.recorder.call(Call::new(Kind::Forget, who, self.name(node), place.recorded()));
+        let path = format!("/v1/topics/{}/records/forget", place.topic);
+        let body = json!({"key": place.key, "group": place.group(), "reason": "chaos"});
+        let out = match self.post(node, &path, &body).await {
+            Heard::Status(200, body) => forgotten(&body),
             other => self.hear(other, Kind::Forget).out,
         };
-        self.recorder.back(op, out.clone());
-        Told { out, token: None }
+        self.recorder.back(op, out);
+    }
+
+    /// Has a whole group forgotten. It is only if every home and every region says so.
+    pub async fn forget_all(&self, who: u32, node: usize, topic: &str, group: &str) {
+        let op = self.recorder.call(Call::new(Kind::ForgetAll, who, self.name(node), recorded_group(topic, group)));
+        let path = format!("/v1/topics/{topic}/records/forget-all");
+        let out = match self.post(node, &path, &json!({"group": group, "reason": "chaos"})).await {
+            Heard::Status(200, body) => forgotten(&body),
+            // A home that is away follows by itself.
+            Heard::Status(202, _) => Out::Unknown("pending".into()),
+            other => self.hear(other, Kind::ForgetAll).out,
+        };
+        self.recorder.back(op, out);
     }
 
     fn hear(&self, heard: Heard, kind: Kind) -> Told {
@@ -244,6 +258,12 @@ impl Net {
     }
 }
 
+/// What came of a forget, by what is said of the regions.
+fn forgotten(body: &Value) -> Out {
+    let done = body["regions"].as_object().is_some_and(|regions| regions.values().all(|v| v == "done"));
+    if done { Out::Ok(Answer::new(Verdict::Forgotten)) } else { Out::Unknown("pending".into()) }
+}
+
 fn answer(body: &Value, kind: Kind) -> Option<Answer> {
     let text = |name: &str| body[name].as_str().unwrap_or_default().to_owned();
     let at = |name: &str| body[name].as_str().and_then(ms_of);
@@ -268,5 +288,6 @@ fn answer(body: &Value, kind: Kind) -> Option<Answer> {
         lease_end: at("lease_expires_at"),
         result: body["result"]["body"].as_str().unwrap_or_default().to_owned(),
         of_index: body["of_index"].as_u64().and_then(|n| u32::try_from(n).ok()),
+        cold: body["tier"] == "cold",
     })
 }

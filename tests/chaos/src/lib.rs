@@ -13,6 +13,7 @@ mod rig;
 mod run;
 mod sabotage;
 mod sql;
+mod topics;
 mod work;
 
 pub use faults::{FAULTS, Fault, fault};

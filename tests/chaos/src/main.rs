@@ -84,6 +84,16 @@ async fn go(args: Args) -> anyhow::Result<ExitCode> {
     let seconds = if args.minutes.is_some() { 60 } else { args.seconds };
     let mut reports: Vec<Report> = Vec::new();
     let mut failed = 0;
+    let mut not_here: Vec<(dedup_chaos::Fault, String)> = Vec::new();
+    for (fault, _) in &chosen {
+        if let Some(why) = fault.not_here() {
+            println!("{}: not possible here: {why}", fault.name);
+            not_here.push((*fault, why));
+        }
+    }
+    let chosen: Vec<_> = chosen.into_iter().filter(|(fault, _)| not_here.iter().all(|(f, _)| f.name != fault.name)).collect();
+    // (What was asked for by name and nothing of it can be done is no pass.)
+    anyhow::ensure!(!chosen.is_empty(), "nothing that was asked for is possible here");
     'rounds: loop {
         for (fault, sabotage) in &chosen {
             if args.minutes.is_some_and(|m| began.elapsed() > Duration::from_secs(m * 60)) {
@@ -115,8 +125,9 @@ async fn go(args: Args) -> anyhow::Result<ExitCode> {
             break;
         }
     }
-    println!("\n{}", table(&reports));
-    println!("{} runs in {:.0} s, {failed} not as they should be", reports.len(), began.elapsed().as_secs_f64());
+    println!("\n{}", table(&reports, &not_here));
+    let skipped = if not_here.is_empty() { String::new() } else { format!(", {} not possible here", not_here.len()) };
+    println!("{} runs in {:.0} s, {failed} not as they should be{skipped}", reports.len(), began.elapsed().as_secs_f64());
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -19,11 +19,11 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    pub fn new(seed: u64, name: &str, steady: bool) -> Self {
+    pub fn new(seed: u64, name: &str, steady: bool, archived_after_ms: Option<u64>) -> Self {
         Self {
             began: Instant::now(),
             next: AtomicU64::new(1),
-            lines: Mutex::new(vec![Line::Run { seed, name: name.into(), steady }]),
+            lines: Mutex::new(vec![Line::Run { seed, name: name.into(), steady, archived_after_ms }]),
             odd: Mutex::default(),
         }
     }

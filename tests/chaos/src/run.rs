@@ -10,17 +10,17 @@ use dedup_checker::{Answer, Call, Histories, Kind, Limits, Line, Out, Verdict, c
 use dedup_testbed::{Options, Proxy, Testbed};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use serde_json::json;
 use tokio::time::sleep;
 
-use crate::caller::{Net, Question};
-use crate::faults::Fault;
+use crate::caller::Net;
+use crate::faults::{Fault, Fronts};
 use crate::record::{Recorder, write};
 use crate::report::{Gates, Report};
 use crate::rig::Rig;
 use crate::sabotage::Sabotage;
-use crate::work::{World, settle, worker};
-use crate::{sabotage, sql};
+use crate::topics::Place;
+use crate::work::{Mix, World, settle, worker};
+use crate::{sabotage, sql, topics};
 
 /// What to do.
 #[derive(Debug, Clone)]
@@ -50,7 +50,6 @@ const MEASURED: Duration = Duration::from_millis(1500);
 const SETTLING: Duration = Duration::from_secs(20);
 /// What a run may take beside its strikes; more means that something hangs.
 const RUN_SLACK: Duration = Duration::from_secs(100);
-const TOPICS: [&str; 2] = ["chaos", "chaos-short"];
 
 /// Carries it out.
 ///
@@ -59,16 +58,13 @@ const TOPICS: [&str; 2] = ["chaos", "chaos-short"];
 pub async fn run(plan: &Plan) -> anyhow::Result<Report> {
     let began = Instant::now();
     let fault = plan.fault;
-    let recorder = Arc::new(Recorder::new(plan.seed, fault.name, !["region-clocks", "clock-forward", "clock-back"].contains(&fault.name)));
+    let recorder = Arc::new(Recorder::new(plan.seed, fault.name, fault.steady, fault.archived_after_ms));
     let mut options = Options::new(plan.dedup.clone());
     options.regions = vec!["eu".into(), "us".into()];
+    options.proxies = true;
     let scratch = std::env::temp_dir().join(format!("dedup-chaos-{}-{}", std::process::id(), plan.seed));
     std::fs::create_dir_all(&scratch)?;
-    fault.prepare(&mut options);
-    if fault.name == "app-clock" {
-        std::fs::write(scratch.join("clock"), "+0s")?;
-        options.env.extend(fake_clock(&scratch)?);
-    }
+    (fault.prepare)(&mut options, &scratch)?;
     if let Some(sabotage) = plan.sabotage {
         options.env.extend(sabotage.env());
         options.instance_env.push(("eu-1".into(), "DEDUP_SABOTAGE_SKEW_MS".into(), "700".into()));
@@ -86,27 +82,14 @@ pub async fn run(plan: &Plan) -> anyhow::Result<Report> {
     report
 }
 
-/// Environment that makes a process see the wall clock that a file says.
-fn fake_clock(scratch: &std::path::Path) -> anyhow::Result<Vec<(String, String)>> {
-    let places = ["/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1", "/usr/lib/aarch64-linux-gnu/faketime/libfaketime.so.1"];
-    let library = places.iter().find(|p| std::path::Path::new(p).exists()).context("libfaketime is missing (apt-get install faketime)")?;
-    let pair = |a: &str, b: &str| (a.to_owned(), b.to_owned());
-    Ok(vec![
-        pair("LD_PRELOAD", library),
-        pair("FAKETIME_TIMESTAMP_FILE", &scratch.join("clock").display().to_string()),
-        pair("FAKETIME_NO_CACHE", "1"),
-        pair("FAKETIME_DONT_FAKE_MONOTONIC", "1"),
-    ])
-}
-
-async fn make_topics(testbed: &Testbed) -> anyhow::Result<[String; 2]> {
+async fn make_topics(testbed: &Testbed) -> anyhow::Result<()> {
     let http = {
         dedup_client::Client::new("http://127.0.0.1:1")?;
         reqwest::Client::builder().no_proxy().build()?
     };
-    for (name, window_ms) in TOPICS.iter().zip([86_400_000u64, 3000]) {
+    for (name, put) in topics::all() {
         let url = format!("{}/v1/topics/{name}", testbed.regions()[0].instances[0].url());
-        let body = json!({"window_ms": window_ms}).to_string();
+        let body = put.to_string();
         let put = || http.put(&url).header("content-type", "application/json").body(body.clone()).send();
         // A home whose standbys have yet to confirm it takes nothing for a moment.
         let until = Instant::now() + Duration::from_secs(15);
@@ -117,23 +100,23 @@ async fn make_topics(testbed: &Testbed) -> anyhow::Result<[String; 2]> {
         }
         anyhow::ensure!(answer.status() == 200, "the topic {name} cannot be made: {}", answer.text().await?);
     }
-    Ok(TOPICS.map(String::from))
+    Ok(())
 }
 
 async fn with_servers(plan: &Plan, testbed: Testbed, recorder: Arc<Recorder>, scratch: PathBuf, began: Instant) -> anyhow::Result<Report> {
     let fault = plan.fault;
-    let topics = make_topics(&testbed).await?;
+    make_topics(&testbed).await?;
     let instances: Vec<_> = testbed.regions().iter().flat_map(|r| &r.instances).collect();
     let mut fronts = Vec::new();
     let mut nodes: Vec<(String, String)> = instances.iter().map(|i| (i.name().to_owned(), i.url())).collect();
-    if fault.has_fronts() {
+    if fault.fronts == Fronts::Instances {
         for (instance, node) in instances.iter().zip(&mut nodes) {
             let front = Proxy::start(instance.port()).await?;
             node.1 = format!("http://127.0.0.1:{}", front.port());
             fronts.push(front);
         }
     }
-    if fault.name == "old-primary" {
+    if fault.fronts == Fronts::SecondInstance {
         // The second instance reaches the first node by a line of its own.
         let (home, second) = (&testbed.regions()[0], instances[1]);
         let line = Proxy::start_postgres(home.postgres.port()).await?;
@@ -146,15 +129,17 @@ async fn with_servers(plan: &Plan, testbed: Testbed, recorder: Arc<Recorder>, sc
     }
     let net = Net::new(nodes, Arc::clone(&recorder), 1500)?;
     let homes = testbed.regions().iter().map(|r| r.name.clone()).collect();
-    let all: Vec<u16> = std::iter::once(&testbed.regions()[0].postgres).chain(&testbed.regions()[0].standbys).map(|p| p.port()).collect();
-    let ports = all.iter().map(u16::to_string).collect::<Vec<_>>().join(",");
-    let hosts = vec!["127.0.0.1"; all.len()].join(",");
+    let all: Vec<_> = std::iter::once(&testbed.regions()[0].postgres).chain(&testbed.regions()[0].standbys).collect();
+    let ports = all.iter().map(|p| p.port().to_string()).collect::<Vec<_>>().join(",");
+    let hosts = all.iter().map(|p| p.host()).collect::<Vec<_>>().join(",");
     let password = testbed.regions()[0].postgres.password().to_owned();
     let dsn = format!(
         "host={hosts} port={ports} user=dedup_caller password={password} dbname=dedup target_session_attrs=read-write connect_timeout=2"
     );
     let callers = sql::Callers::new(dsn, testbed.regions()[0].name.clone());
-    let world = Arc::new(World::new(net.clone(), fault.mix(), homes, topics, plan.seed, callers));
+    let mut mix = Mix::default();
+    (fault.mix)(&mut mix);
+    let world = Arc::new(World::new(net.clone(), mix, homes, plan.seed, callers));
     let rig = Rig::new(testbed, Arc::clone(&recorder), plan.dedup.clone(), scratch, fronts);
 
     let workers: Vec<_> = (0..plan.workers).map(|me| tokio::spawn(worker(Arc::clone(&world), me))).collect();
@@ -168,7 +153,8 @@ async fn with_servers(plan: &Plan, testbed: Testbed, recorder: Arc<Recorder>, sc
     let until = Instant::now() + plan.strikes_for;
     let mut strikes = 0;
     while strikes == 0 || Instant::now() < until {
-        fault.strike(&rig, &mut rng, strikes).await.with_context(|| format!("strike {strikes} of {}", fault.name))?;
+        rig.recorder.mark(format!("{}: strike {strikes}", fault.name));
+        (fault.strike)(&rig, &mut rng, strikes).await.with_context(|| format!("strike {strikes} of {}", fault.name))?;
         strikes += 1;
         sleep(Duration::from_millis(rng.random_range(100..500))).await;
     }
@@ -234,7 +220,7 @@ async fn with_servers(plan: &Plan, testbed: Testbed, recorder: Arc<Recorder>, sc
 
 /// Where open transactions are all that is wrong, only keys that are held may be refused, and nobody because of another's key.
 fn needless(fault: Fault, lines: &[Line]) -> Option<String> {
-    if !matches!(fault.name, "caller-tx" | "lock-wait") {
+    if !fault.home_is_well {
         return None;
     }
     let of_the_home =
@@ -247,98 +233,64 @@ fn needless(fault: Fault, lines: &[Line]) -> Option<String> {
 
 /// Callers beside the workers, where they are the fault.
 async fn extra_callers(fault: Fault, world: Arc<World>) {
+    let Some(beside) = fault.beside else { return };
     let mut rng = StdRng::seed_from_u64(world.seed ^ 0xE57A);
     let mut round = 0;
     while !world.healed.load(Ordering::Relaxed) {
         round += 1;
-        match fault.name {
-            "hang-up" => {
-                let questions: Vec<(Question, Duration, usize)> = (0..40)
-                    .map(|_| {
-                        (world.question(&mut rng, true, "h"), Duration::from_micros(rng.random_range(0..6000)), rng.random_range(0..8))
-                    })
-                    .collect();
-                let asked = questions.iter().map(|(q, after, node)| world.net.ask_and_hang_up(1000, *node, q, *after));
-                futures_util::future::join_all(asked).await;
-                world.open.lock().expect("no panic while held").extend(questions.into_iter().map(|(q, ..)| q));
-                sleep(Duration::from_millis(20)).await;
-            }
-            "hot-key" | "overload" => {
-                // Checks by the hundred, claims so many that an order of them can still be searched for.
-                let (n, claim) = if fault.name == "overload" {
-                    (400, false)
-                } else if round % 3 == 0 {
-                    (100, true)
-                } else {
-                    (500, false)
-                };
-                let key = format!("{}:hot-{round}", world.homes[0]);
-                let topic = world.topics[0].clone();
-                let questions: Vec<Question> = (0..n)
-                    .map(|i| Question {
-                        claim,
-                        topic: topic.clone(),
-                        key: if fault.name == "overload" { format!("{key}-{}", i / 4) } else { key.clone() },
-                        request: world.request(),
-                        fp: String::new(),
-                        lease_ms: 1000,
-                    })
-                    .collect();
-                questions.iter().for_each(|q| world.note(&topic, &q.key));
-                let asked = questions.iter().enumerate().map(|(i, q)| world.net.ask(1000, i, q));
-                let told = futures_util::future::join_all(asked).await;
-                let open = questions.iter().zip(told).filter(|(_, t)| matches!(t.out, Out::Unknown(_)));
-                world.open.lock().expect("no panic while held").extend(open.map(|(q, _)| q.clone()));
-                sleep(Duration::from_millis(if fault.name == "overload" { 20 } else { 150 })).await;
-            }
-            _ => return,
-        }
+        beside(&world, &mut rng, round).await;
     }
 }
 
 /// Reads every key from its home's primary, as the last word of the history.
 async fn read_all(rig: &Rig, world: &World) -> anyhow::Result<()> {
-    let keys: Vec<(String, String)> = world.keys.lock().expect("no panic while held").iter().cloned().collect();
+    let keys: Vec<Place> = world.keys.lock().expect("no panic while held").iter().cloned().collect();
     for region in rig.testbed.regions() {
         let postgres = if region.name == rig.home().name { rig.primary() } else { &region.postgres };
         let owner = postgres.connect("dedup_owner").await;
         let prefix = format!("{}:", region.name);
-        for topic in &world.topics {
-            let own: Vec<&str> = keys.iter().filter(|(t, k)| t == topic && k.starts_with(&prefix)).map(|(_, k)| k.as_str()).collect();
-            for chunk in own.chunks(500) {
-                read_chunk(&owner, &world.net.recorder, topic, chunk, &region.name).await?;
-            }
+        let own: Vec<&Place> = keys.iter().filter(|place| place.key.starts_with(&prefix)).collect();
+        for chunk in own.chunks(500) {
+            read_chunk(&owner, &world.net.recorder, chunk, &region.name).await?;
         }
     }
     Ok(())
 }
 
-async fn read_chunk(owner: &tokio_postgres::Client, recorder: &Recorder, topic: &str, keys: &[&str], home: &str) -> anyhow::Result<()> {
-    let call = |key: &&str| recorder.call(Call::new(Kind::Read, 10_000, home, format!("{topic}/{key}")));
-    let ops: Vec<u64> = keys.iter().map(call).collect();
+async fn read_chunk(owner: &tokio_postgres::Client, recorder: &Recorder, places: &[&Place], home: &str) -> anyhow::Result<()> {
+    let call = |place: &&Place| recorder.call(Call::new(Kind::Read, 10_000, home, place.recorded()));
+    let ops: Vec<u64> = places.iter().map(call).collect();
+    let topics: Vec<&str> = places.iter().map(|place| place.topic).collect();
+    let groups: Vec<&str> = places.iter().map(|place| place.group()).collect();
+    let keys: Vec<&str> = places.iter().map(|place| place.key.as_str()).collect();
     let rows = owner
         .query(
-            "SELECT x.n, dedup.fence_text(l.fence), l.meta & 7, dedup.now_ms(), l.expires
-             FROM unnest($1::text[]) WITH ORDINALITY x(key, n)
-             LEFT JOIN LATERAL (SELECT l.* FROM dedup.look(ARRAY[dedup.digest_v1($2, (SELECT generation FROM dedup.topics WHERE name = $2), 'default', 0, x.key)],
-                 dedup.live_segments('{}'), '{}', '{}') l
+            "SELECT x.n, dedup.fence_text(l.fence), l.meta & 7, dedup.now_ms(), l.expires, c.hit
+             FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY x(topic, grp, key, n)
+             JOIN dedup.topics t ON t.name = x.topic
+             CROSS JOIN LATERAL dedup.digest_v1(x.topic, t.generation, x.grp, coalesce((t.groups ->> x.grp)::bigint, 0), x.key) d(digest)
+             LEFT JOIN LATERAL (SELECT l.* FROM dedup.look(ARRAY[d.digest], dedup.live_segments('{}'), '{}', '{}') l
                ORDER BY dedup.now_ms() >= CASE WHEN l.meta & 7 IN (1, 2) THEN greatest(l.expires, l.ends) ELSE l.expires END,
-                 CASE l.meta & 7 WHEN 3 THEN 0 WHEN 4 THEN 2 ELSE 1 END, l.fence DESC LIMIT 1) l ON true ORDER BY x.n",
-            &[&keys, &topic],
+                 CASE l.meta & 7 WHEN 3 THEN 0 WHEN 4 THEN 2 ELSE 1 END, l.fence DESC LIMIT 1) l ON true
+             LEFT JOIN LATERAL dedup.look_cold(d.digest, coalesce(dedup.live_archives('{}'), '{}'), dedup.now_ms()) c ON l.fence IS NULL
+             ORDER BY x.n",
+            &[&topics, &groups, &keys],
         )
         .await
         .context("the final reading")?;
     for (op, row) in ops.into_iter().zip(rows) {
-        let state: Option<i32> = row.get(2);
-        let verdict = match state {
-            None => Verdict::Absent,
-            Some(3) => Verdict::Duplicate,
-            Some(4) => Verdict::Released,
-            Some(_) => Verdict::InProgress,
+        let archived: Option<i32> = row.get(5);
+        let verdict = match (row.get::<_, Option<i32>>(2), archived) {
+            (None, Some(2)) => anyhow::bail!("an archive cannot be read"),
+            (None, Some(1)) | (Some(3), _) => Verdict::Duplicate,
+            (None, _) => Verdict::Absent,
+            (Some(4), _) => Verdict::Released,
+            (Some(_), _) => Verdict::InProgress,
         };
         let mut answer = Answer::new(verdict);
         answer.fence = row.get::<_, Option<String>>(1).unwrap_or_default();
         answer.seen = Some(row.get(3));
+        answer.cold = archived == Some(1);
         recorder.back(op, Out::Ok(answer));
     }
     Ok(())

@@ -10,6 +10,7 @@ use tokio::sync::Mutex;
 use tokio_postgres::{Client, NoTls};
 
 use crate::caller::Held;
+use crate::topics::Place;
 use crate::work::{World, own};
 
 /// Connections of SQL callers to the first home.
@@ -50,9 +51,9 @@ const COLUMNS: &str = "(a).verdict, coalesce((a).replayed, false), coalesce((a).
 pub async fn call(world: &World, rng: &mut StdRng, me: u32) {
     let claim = rng.random_bool(0.5);
     let mut question = world.question(rng, claim, "s");
-    if !question.key.starts_with(&format!("{}:", world.sql.home)) {
-        question.key = format!("{}:s-{}", world.sql.home, rng.random_range(0..u32::MAX));
-        world.note(&question.topic, &question.key);
+    if !question.place.key.starts_with(&format!("{}:", world.sql.home)) {
+        question.place = Place { key: format!("{}:s-{}", world.sql.home, rng.random_range(0..u32::MAX)), ..question.place };
+        world.note(&question.place);
     }
     let lingers = rng.random_range(0..100) < world.mix.lingering;
     let hold = if lingers { rng.random_range(100..700) } else { rng.random_range(0..8) };
@@ -63,16 +64,18 @@ pub async fn call(world: &World, rng: &mut StdRng, me: u32) {
     };
     if lingers {
         // Others shall meet the open transaction.
-        world.look_again(&question.topic, &question.key, Duration::from_millis(10));
+        world.look_again(&question.place, Duration::from_millis(10));
     }
     let op = world.net.recorder.call(question.call(me, "sql"));
     let sql = match claim {
-        true => format!("SELECT {COLUMNS} FROM dedup.claim($1, $2, request_id => $3, lease_ms => $4) a"),
-        false => format!("SELECT {COLUMNS} FROM dedup.check($1, $2, request_id => $3) a WHERE $4::bigint IS NOT NULL"),
+        true => format!("SELECT {COLUMNS} FROM dedup.claim($1, $2, request_id => $3, lease_ms => $4, grp => $5) a"),
+        false => format!("SELECT {COLUMNS} FROM dedup.check($1, $2, request_id => $3, grp => $5) a WHERE $4::bigint IS NOT NULL"),
     };
     let out = tokio::time::timeout(Duration::from_secs(4), async {
         client.batch_execute("BEGIN").await.map_err(|_| Out::No("no transaction".into()))?;
-        let asked = client.query_one(&sql, &[&question.topic, &question.key, &question.request, &question.lease_ms]).await;
+        let asked = client
+            .query_one(&sql, &[&question.place.topic, &question.place.key, &question.request, &question.lease_ms, &question.place.group()])
+            .await;
         let row = asked.map_err(|e| Out::No(e.code().map_or("connection lost".into(), |c| c.code().to_owned())))?;
         tokio::time::sleep(Duration::from_millis(hold)).await;
         if !commits {
@@ -101,6 +104,8 @@ pub async fn call(world: &World, rng: &mut StdRng, me: u32) {
             let mut answer = Answer { replayed: row.get(1), fence: row.get(2), ..Answer::new(verdict) };
             (answer.seen, answer.expires, answer.lease_end) = (row.get(3), row.get(4), row.get(5));
             answer.result = row.get(6);
+            // (Only what is archived has no fence.)
+            answer.cold = verdict == Verdict::Duplicate && answer.fence.is_empty();
             if verdict != Verdict::First {
                 answer.lease_end = None;
             }
@@ -117,7 +122,7 @@ pub async fn call(world: &World, rng: &mut StdRng, me: u32) {
             world.sql.give(client).await;
             if let (Some(token), true) = (token, answer.verdict == Verdict::First && question.claim) {
                 // Claimed in SQL, ended by REST.
-                let held = Held { topic: question.topic.clone(), key: question.key.clone(), fence: answer.fence, token };
+                let held = Held { place: question.place.clone(), fence: answer.fence, token };
                 own(world, rng, me, &question, held).await;
             }
         }

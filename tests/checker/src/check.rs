@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::history::{Kind, Out, Verdict};
 use crate::keyed::{Histories, Op};
-use crate::linear::{Violation, cut_short, key_violations};
+use crate::linear::{Violation, cut_short, key_violations, results_kept};
 use crate::report::smallest;
 use crate::search::{Found, key_order};
 
@@ -42,6 +42,10 @@ pub struct Outcome {
     pub settled: usize,
     /// Grants after a lapsed or released one.
     pub takeovers: usize,
+    /// Calls that forgot a group, or may have.
+    pub groups_forgotten: usize,
+    /// Questions that the archive answered.
+    pub cold: usize,
     /// Keys for which an order was found.
     pub searched: usize,
     /// Keys whose search was not decided.
@@ -67,7 +71,13 @@ impl Outcome {
 /// Judges a history.
 #[must_use]
 pub fn check(all: &Histories, limits: Limits) -> Outcome {
-    let mut outcome = Outcome { keys: all.keys.len(), complete: all.complete, ..Outcome::default() };
+    let mut outcome = Outcome {
+        keys: all.keys.len(),
+        calls: all.groups_forgotten,
+        groups_forgotten: all.groups_forgotten,
+        complete: all.complete,
+        ..Outcome::default()
+    };
     let until = Instant::now() + limits.all;
     let mut bad: Vec<(&str, &[Op], Vec<Violation>)> = Vec::new();
     for (key, ops) in &all.keys {
@@ -75,6 +85,7 @@ pub fn check(all: &Histories, limits: Limits) -> Outcome {
         let mut violations = key_violations(ops);
         if all.steady {
             violations.append(&mut cut_short(ops));
+            violations.append(&mut results_kept(ops));
         }
         if violations.is_empty() && is_intricate(ops) {
             match key_order(ops, limits.key.min(until.saturating_duration_since(Instant::now()))) {
@@ -112,8 +123,9 @@ fn count(ops: &[Op], outcome: &mut Outcome) {
     let mut requests: Vec<&str> = Vec::new();
     let (mut claims, mut anonymous) = (0, 0);
     let mut fences: Vec<&str> = Vec::new();
-    for op in ops.iter().filter(|op| op.call.kind != Kind::Read) {
+    for op in ops.iter().filter(|op| !matches!(op.call.kind, Kind::Read | Kind::ForgetAll)) {
         outcome.calls += 1;
+        outcome.cold += usize::from(op.answer().is_some_and(|a| a.cold));
         if matches!(op.out, Out::Unknown(_)) {
             outcome.unknowns += 1;
             let same = |o: &&Op| o.call.request == op.call.request && o.inv() > op.inv() && o.answer().is_some();

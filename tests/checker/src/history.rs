@@ -17,6 +17,9 @@ pub enum Line {
         /// Nobody moves the homes' clocks, so leases last as long as they should by the recorder's clock, too.
         #[serde(default)]
         steady: bool,
+        /// A janitor archives what was granted so long ago; none: nothing is archived. The archive keeps neither fence nor request id.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        archived_after_ms: Option<u64>,
     },
     /// Somebody asks.
     Call(Call),
@@ -52,8 +55,18 @@ pub enum Kind {
     Extend,
     /// Removes the record.
     Forget,
+    /// Forgets a group: its call's key is what all keys of the group begin with.
+    ForgetAll,
     /// Reads without changing; the final reading of every key is made of these.
     Read,
+}
+
+impl Kind {
+    /// Whether it forgets, one key or many.
+    #[must_use]
+    pub fn forgets(self) -> bool {
+        matches!(self, Self::Forget | Self::ForgetAll)
+    }
 }
 
 /// A question, when it is sent.
@@ -86,6 +99,9 @@ pub struct Call {
     /// Result given with a completion.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub result: String,
+    /// How long the topic keeps that result; none: as long as the record is warm.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep_ms: Option<u64>,
     /// Number of the batch, and the place in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch: Option<(u64, u32)>,
@@ -107,6 +123,7 @@ impl Call {
             fp: String::new(),
             lease_ms: 0,
             result: String::new(),
+            keep_ms: None,
             batch: None,
         }
     }
@@ -194,6 +211,9 @@ pub struct Answer {
     /// In a batch: whose duplicate it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of_index: Option<u32>,
+    /// Found in the archive.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cold: bool,
 }
 
 impl Answer {
@@ -209,6 +229,7 @@ impl Answer {
             lease_end: None,
             result: String::new(),
             of_index: None,
+            cold: false,
         }
     }
 }

@@ -15,6 +15,8 @@ pub struct Op {
     pub back: u64,
     /// How it ended.
     pub out: Out,
+    /// A record of its key may have been archived by the time it was answered.
+    pub archivable: bool,
 }
 
 impl Op {
@@ -40,8 +42,17 @@ impl Op {
     /// by one until the forget is answered.
     #[must_use]
     pub fn may_be_cached(&self, calls: &[Self]) -> bool {
-        let forgotten = |f: &Self| f.call.kind == Kind::Forget && f.maybe() && f.inv() < self.ret && self.inv() < f.ret;
+        let forgotten = |f: &Self| f.call.kind.forgets() && f.maybe() && f.inv() < self.ret && self.inv() < f.ret;
         self.answer().is_some_and(|a| a.verdict == Verdict::Duplicate) && calls.iter().any(forgotten)
+    }
+
+    /// Whether it repeats a completion that may have been made before the whole group was forgotten: that leaves done records where nobody
+    /// looks for the key any more, so the repetition is still known as one.
+    #[must_use]
+    pub fn may_repeat_before_forget_all(&self, calls: &[Self]) -> bool {
+        let done = |c: &&Self| c.call.kind == Kind::Complete && c.call.token == self.call.token && c.call.op != self.call.op && c.maybe();
+        let forgotten_after = |c: &Self, f: &Self| f.call.kind == Kind::ForgetAll && f.maybe() && c.inv() < f.ret && f.inv() < self.ret;
+        self.call.kind == Kind::Complete && calls.iter().filter(done).any(|c| calls.iter().any(|f| forgotten_after(c, f)))
     }
 
     /// Whether it took so long that its first attempt may have been granted, without a reply, and have lapsed before the service's own
@@ -74,6 +85,8 @@ pub struct Histories {
     pub marks: Vec<(u64, String)>,
     /// Every key was read at the end.
     pub complete: bool,
+    /// Groups that were forgotten, or may have been.
+    pub groups_forgotten: usize,
 }
 
 impl Histories {
@@ -84,9 +97,13 @@ impl Histories {
     pub fn new(lines: Vec<Line>) -> Result<Self, String> {
         let mut all = Self::default();
         let mut open: HashMap<u64, Call, foldhash::fast::RandomState> = HashMap::default();
+        let mut archived_after = None;
         for line in lines {
             match line {
-                Line::Run { seed, name, steady } => (all.seed, all.name, all.steady) = (seed, name, steady),
+                Line::Run { seed, name, steady, archived_after_ms } => {
+                    (all.seed, all.name, all.steady) = (seed, name, steady);
+                    archived_after = archived_after_ms.map(|ms| ms * 1_000_000);
+                }
                 Line::Mark { at, what } => all.marks.push((at, what)),
                 Line::End { .. } => all.complete = true,
                 Line::Call(call) => {
@@ -101,16 +118,37 @@ impl Histories {
                         return Err(format!("{} was answered before it was asked", back.op));
                     }
                     let ret = if matches!(back.out, Out::Unknown(_)) { u64::MAX } else { back.at };
-                    all.push(Op { call, ret, back: back.at, out: back.out });
+                    all.push(Op { call, ret, back: back.at, out: back.out, archivable: false });
                 }
             }
         }
         for call in open.into_values() {
-            all.push(Op { call, ret: u64::MAX, back: u64::MAX, out: Out::Unknown("never answered".into()) });
+            all.push(Op { call, ret: u64::MAX, back: u64::MAX, out: Out::Unknown("never answered".into()), archivable: false });
+        }
+        all.spread_forgets();
+        if let Some(after) = archived_after {
+            for ops in all.keys.values_mut() {
+                let first = ops.iter().map(Op::inv).min().unwrap_or(u64::MAX);
+                ops.iter_mut().for_each(|op| op.archivable = op.back >= first.saturating_add(after));
+            }
         }
         all.keys.values_mut().for_each(|ops| ops.sort_by_key(|op| (op.inv(), op.call.op)));
         all.marks.sort();
         Ok(all)
+    }
+
+    /// What forgot a group is put among the calls of each of its keys that somebody had asked for by then.
+    fn spread_forgets(&mut self) {
+        let groups: Vec<String> =
+            self.keys.iter().filter(|(_, ops)| ops[0].call.kind == Kind::ForgetAll).map(|(key, _)| key.clone()).collect();
+        for group in groups {
+            let forgets: Vec<Op> = self.keys.remove(&group).unwrap_or_default().into_iter().filter(Op::maybe).collect();
+            self.groups_forgotten += forgets.len();
+            for (_, ops) in self.keys.iter_mut().filter(|(key, _)| key.starts_with(&group)) {
+                let first = ops.iter().map(Op::inv).min().unwrap_or(u64::MAX);
+                ops.extend(forgets.iter().filter(|f| f.ret >= first).cloned());
+            }
+        }
     }
 
     fn push(&mut self, op: Op) {

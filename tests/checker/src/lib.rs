@@ -16,6 +16,6 @@ mod search;
 pub use check::{Limits, Outcome, check};
 pub use history::{Answer, Call, Kind, Line, Out, Return, Verdict, read_history};
 pub use keyed::{Histories, Op};
-pub use linear::{Violation, cut_short, key_violations};
+pub use linear::{Violation, cut_short, key_violations, results_kept};
 pub use report::timeline;
 pub use search::{Found, key_order};

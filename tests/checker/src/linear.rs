@@ -74,7 +74,7 @@ fn is_done(kind: Kind, answer: &Answer) -> bool {
         (Kind::Complete, Verdict::Completed)
             | (Kind::Release, Verdict::Released)
             | (Kind::Extend, Verdict::Extended)
-            | (Kind::Forget, Verdict::Forgotten)
+            | (Kind::Forget | Kind::ForgetAll, Verdict::Forgotten)
     )
 }
 
@@ -97,7 +97,7 @@ pub fn key_violations(ops: &[Op]) -> Vec<Violation> {
     let mut key = Key {
         ops,
         grants: BTreeMap::new(),
-        forgets: ops.iter().filter(|op| op.call.kind == Kind::Forget && op.maybe()).collect(),
+        forgets: ops.iter().filter(|op| op.call.kind.forgets() && op.maybe()).collect(),
         unknowns: ops.iter().filter(|op| is_question(op) && op.unknown()).collect(),
         found: Vec::new(),
     };
@@ -122,7 +122,7 @@ pub fn cut_short(ops: &[Op]) -> Vec<Violation> {
     let mut key = Key { ops, grants: BTreeMap::new(), forgets: Vec::new(), unknowns, found: Vec::new() };
     key.gather();
     let mut wrong = Vec::new();
-    let forgotten = ops.iter().any(|op| op.call.kind == Kind::Forget && op.maybe());
+    let forgotten = ops.iter().any(|op| op.call.kind.forgets() && op.maybe());
     for (old, new) in key.grants.values().zip(key.grants.values().skip(1)) {
         let ended =
             [Kind::Release, Kind::Complete, Kind::Extend].iter().any(|kind| old.ends_of(*kind).any(|op| op.inv() < new.ret && op.maybe()));
@@ -131,6 +131,32 @@ pub fn cut_short(ops: &[Op]) -> Vec<Violation> {
         if !new.firsts.is_empty() && new.ret + TOLERANCE_NS < old.inv + lease {
             let shown: Vec<&Op> = old.firsts.iter().chain(&new.firsts).copied().collect();
             wrong.push(broken("I1", format!("{} was granted before the lease of {} can have ended", new.fence, old.fence), &shown));
+        }
+    }
+    wrong
+}
+
+/// Stored results whose topic says how long they are kept: told for that long, whatever tier the record is in by then, and no longer. For
+/// histories in which nobody moved a home's clock.
+#[must_use]
+pub fn results_kept(ops: &[Op]) -> Vec<Violation> {
+    /// What a clock may be slewed by within that time.
+    const TOLERANCE_NS: u64 = 50_000_000;
+    let mut key = Key { ops, grants: BTreeMap::new(), forgets: Vec::new(), unknowns: Vec::new(), found: Vec::new() };
+    key.gather();
+    let mut wrong = Vec::new();
+    for grant in key.grants.values() {
+        let Some(done) = grant.ended(Kind::Complete) else { continue };
+        let Some(keep) = done.call.keep_ms.map(|ms| ms * 1_000_000) else { continue };
+        let began = grant.ends_of(Kind::Complete).filter(|op| op.maybe()).map(Op::inv).min().unwrap_or(done.inv());
+        for op in ops.iter().filter(|op| is_question(op) && op.call.batch.is_none() && op.inv() > done.ret) {
+            let Some(answer) = op.answer().filter(|a| a.verdict == Verdict::Duplicate && a.fence == grant.fence) else { continue };
+            if answer.result.is_empty() && op.ret + TOLERANCE_NS < began + keep {
+                wrong.push(broken("I9", format!("the result of {} is kept for longer and was not told", grant.fence), &[done, op]));
+            }
+            if !answer.result.is_empty() && op.inv() > done.ret + keep + TOLERANCE_NS {
+                wrong.push(broken("I9", format!("the result of {} was told for longer than it is kept", grant.fence), &[done, op]));
+            }
         }
     }
     wrong
@@ -298,7 +324,8 @@ impl<'a> Key<'a> {
     fn retries(&mut self) {
         let mut wrong = Vec::new();
         for op in self.ops.iter().filter(|op| is_question(op) && !op.call.request.is_empty()) {
-            let Some(answer) = op.answer() else { continue };
+            // The archive does not know whose request a record was.
+            let Some(answer) = op.answer().filter(|a| !a.cold) else { continue };
             for grant in self.grants.values() {
                 let Some(own) = grant.firsts.iter().copied().find(|f| f.call.request == op.call.request && f.ret < op.inv()) else {
                     continue;
@@ -334,14 +361,20 @@ impl<'a> Key<'a> {
         let mut wrong: Vec<Violation> = Vec::new();
         for op in self.ops.iter().filter(|op| is_question(op)) {
             let Some(answer) = op.answer() else { continue };
+            if answer.cold && (answer.verdict != Verdict::Duplicate || !answer.fence.is_empty()) {
+                wrong.push(broken("I2", format!("{:?} from the archive, which knows what is done and no fence", answer.verdict), &[op]));
+            }
             let refused = matches!(answer.verdict, Verdict::Duplicate | Verdict::InProgress | Verdict::Mismatch);
             if !refused || answer.of_index.is_some() {
                 continue;
             }
             if answer.fence.is_empty() {
                 let somebody = |g: &Grant<'_>| g.inv < op.ret;
-                if !self.grants.values().any(somebody) && !self.unknowns.iter().any(|u| u.inv() < op.ret) {
+                let anybody = self.unknowns.iter().any(|u| u.inv() < op.ret);
+                if !self.grants.values().any(somebody) && !anybody {
                     wrong.push(broken("I2", format!("{:?} although nobody had claimed the key", answer.verdict), &[op]));
+                } else if answer.verdict == Verdict::Duplicate && !anybody {
+                    wrong.extend(self.nameless(op));
                 } else if answer.verdict == Verdict::Mismatch {
                     let other =
                         |o: &&Op| is_question(o) && o.maybe() && o.inv() < op.ret && !o.call.fp.is_empty() && o.call.fp != op.call.fp;
@@ -388,6 +421,21 @@ impl<'a> Key<'a> {
         self.found.append(&mut wrong);
     }
 
+    /// A duplicate that names no owner: some record must be done, and still be the key's.
+    fn nameless(&self, op: &Op) -> Option<Violation> {
+        let done = |g: &&Grant<'_>| g.inv < op.ret && (g.check || g.may_have_ended(Kind::Complete, op.ret));
+        let superseded = |g: &Grant<'_>| self.grants.values().any(|newer| newer.fence > g.fence && newer.ret < op.inv());
+        let stays = |g: &Grant<'_>| self.was_forgotten(g, op.inv()).is_none() && !superseded(g);
+        if !self.grants.values().any(|g| done(&g)) {
+            return Some(broken("I2", "a duplicate, and nothing of the key was done", &[op]));
+        }
+        let stale = !self.grants.values().filter(done).any(stays) && !op.may_be_cached(self.ops);
+        stale.then(|| {
+            let known: Vec<&Op> = self.grants.values().filter(done).flat_map(|g| g.firsts.iter().copied()).chain([op]).collect();
+            broken("I6", "a duplicate of what had been forgotten or had another owner after it", &known)
+        })
+    }
+
     /// I5: only the owner ends a claim, once.
     fn finishes(&mut self) {
         let mut wrong: Vec<Violation> = Vec::new();
@@ -405,7 +453,8 @@ impl<'a> Key<'a> {
             for op in &grant.ends {
                 let Some(answer) = op.answer() else { continue };
                 let done = is_done(op.call.kind, answer);
-                if let Some(newer) = newer(op.inv()).filter(|_| done) {
+                let left = answer.replayed && op.may_repeat_before_forget_all(self.ops);
+                if let Some(newer) = newer(op.inv()).filter(|_| done && !left) {
                     let shown: Vec<&Op> = newer.firsts.iter().copied().chain([*op]).collect();
                     wrong.push(broken(
                         "I5",
@@ -420,7 +469,7 @@ impl<'a> Key<'a> {
                 if let Some(end) = before(Kind::Release).filter(|_| done && op.call.kind != Kind::Release) {
                     wrong.push(broken("I5", format!("{:?} of {}, which was released", answer.verdict, grant.fence), &[end, op]));
                 }
-                if let Some(end) = self.was_forgotten(grant, op.inv()).filter(|_| done) {
+                if let Some(end) = self.was_forgotten(grant, op.inv()).filter(|_| done && !left) {
                     wrong.push(broken("I5", format!("{:?} of {}, which was forgotten", answer.verdict, grant.fence), &[end, op]));
                 }
                 if answer.verdict == Verdict::LeaseLost {
@@ -430,6 +479,8 @@ impl<'a> Key<'a> {
                         || self.may_be_forgotten(grant, op.ret)
                         || self.grants.values().any(|g| g.fence > grant.fence && g.inv < op.ret)
                         || self.unknowns.iter().any(|u| u.inv() < op.ret)
+                        // The archive does not know whose completion a record is.
+                        || (op.archivable && grant.may_have_ended(Kind::Complete, op.ret))
                         || grant.check;
                     if !lost {
                         wrong.push(broken("I5", format!("{} lost its lease although nobody took over", grant.fence), &[op]));
@@ -476,6 +527,14 @@ impl<'a> Key<'a> {
             let Some(answer) = op.answer() else { continue };
             let mut acknowledged = self.grants.values().filter(|g| g.ret < op.inv() && !g.firsts.is_empty());
             let Some(last) = acknowledged.next_back() else { continue };
+            if answer.cold {
+                let done = last.check || last.may_have_ended(Kind::Complete, op.ret);
+                if !done && self.unknowns.is_empty() && !self.may_be_forgotten(last, op.ret) {
+                    let shown: Vec<&Op> = last.firsts.iter().copied().chain([op]).collect();
+                    wrong.push(broken("I3", format!("{} is in the archive, and nobody had completed it", last.fence), &shown));
+                }
+                continue;
+            }
             let gone = self.may_be_forgotten(last, op.ret) || matches!((answer.seen, last.expires), (Some(now), Some(end)) if now >= end);
             if !gone && (answer.verdict == Verdict::Absent || answer.fence.as_str() < last.fence) {
                 let shown: Vec<&Op> = last.firsts.iter().copied().chain([op]).collect();

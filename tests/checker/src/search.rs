@@ -40,6 +40,8 @@ struct Step<'a> {
     result: u16,
     /// A duplicate told while a forget was under way.
     cached: bool,
+    /// A repeated completion of what was forgotten with its group.
+    left: bool,
 }
 
 /// Searches within `budget`.
@@ -66,8 +68,9 @@ pub fn key_order(ops: &[Op], budget: Duration) -> Found {
         let answer = op.answer();
         let said = if op.call.kind == Kind::Complete { op.call.result.as_str() } else { answer.map_or("", |a| &a.result) };
         let result = number(said, &mut results);
-        let cached = op.may_be_cached(ops);
-        steps.push(Step { op, answer, request, fence: answer.and_then(|a| fence(&a.fence)), token: fence(&op.call.token), result, cached });
+        let (cached, left) = (op.may_be_cached(ops), op.may_repeat_before_forget_all(ops));
+        let token = fence(&op.call.token);
+        steps.push(Step { op, answer, request, fence: answer.and_then(|a| fence(&a.fence)), token, result, cached, left });
     }
     if steps.len() > CALLS_MAX {
         return Found::Undecided;
@@ -181,6 +184,10 @@ fn after(step: &Step<'_>, state: State) -> Vec<State> {
             }
             (Some(Verdict::AlreadyCompleted), State::Done { fence, check: false, .. }) if same(fence, step.token) => vec![state],
             (Some(Verdict::LeaseLost), _) if !owns(state, step.token, true) => vec![state],
+            // The archive does not know whose completion a record is.
+            (Some(Verdict::LeaseLost), State::Done { .. }) if step.op.archivable => vec![state],
+            (Some(Verdict::Completed), _) if step.left && answer.is_some_and(|a| a.replayed) => vec![state],
+            (Some(Verdict::AlreadyCompleted), _) if step.left => vec![state],
             _ => Vec::new(),
         },
         (Kind::Release, answer) => match (answer.map(|a| a.verdict), state) {
@@ -200,7 +207,7 @@ fn after(step: &Step<'_>, state: State) -> Vec<State> {
             (Some(Verdict::LeaseLost), _) if !owns(state, step.token, false) => vec![state],
             _ => Vec::new(),
         },
-        (Kind::Forget, _) => vec![State::Absent],
+        (Kind::Forget | Kind::ForgetAll, _) => vec![State::Absent],
         (Kind::Read, Some(answer)) => read(step, answer, state),
         (Kind::Read, None) => Vec::new(),
     }
@@ -245,7 +252,7 @@ fn told(step: &Step<'_>, answer: &Answer, state: State) -> Vec<State> {
             State::Done { fence, request, result, check, expires }
                 if named(fence)
                     && (check || answer.result.is_empty() || result == step.result)
-                    && !(check && request == step.request && request != 0 && step.op.call.kind == Kind::Check) =>
+                    && (answer.cold || !(check && request == step.request && request != 0 && step.op.call.kind == Kind::Check)) =>
             {
                 vec![State::Done { fence: fence.or(step.fence), request, result, check, expires: expires.or(answer.expires) }]
             }
@@ -280,7 +287,12 @@ fn rises(state: State, new: Option<u16>) -> bool {
 fn read(step: &Step<'_>, answer: &Answer, state: State) -> Vec<State> {
     let fits = match (answer.verdict, state) {
         (Verdict::Absent, _) => {
-            matches!(state, State::Absent) || matches!(state, State::Done { .. } | State::Released { .. }) && is_over(state, answer.seen)
+            match state {
+                State::Absent => true,
+                // What was open is removed once its lease and its window are over.
+                State::Held { expires, .. } => is_over(state, answer.seen) && expires.zip(answer.seen).is_none_or(|(end, now)| now >= end),
+                State::Done { .. } | State::Released { .. } => is_over(state, answer.seen),
+            }
         }
         (Verdict::InProgress, State::Held { fence, .. })
         | (Verdict::Duplicate, State::Done { fence, .. })

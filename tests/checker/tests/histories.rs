@@ -9,7 +9,7 @@ use dedup_checker::{Answer, Call, Found, Histories, Kind, Limits, Line, Out, Ret
 
 /// One call a line: `KIND WHO SENT BACK OUTCOME name=value…`. WHO is the request of a question and the fence of an end's token.
 fn lines(text: &str) -> Vec<Line> {
-    let mut lines = vec![Line::Run { seed: 7, name: "by hand".into(), steady: false }];
+    let mut lines = vec![Line::Run { seed: 7, name: "by hand".into(), steady: false, archived_after_ms: None }];
     for (op, line) in text.lines().map(str::trim).filter(|l| !l.is_empty()).enumerate() {
         let mut words = line.split_whitespace();
         let mut next = || words.next().unwrap_or_else(|| panic!("too short: {line}"));
@@ -20,6 +20,7 @@ fn lines(text: &str) -> Vec<Line> {
             "release" => Kind::Release,
             "extend" => Kind::Extend,
             "forget" => Kind::Forget,
+            "forget-all" => Kind::ForgetAll,
             "read" => Kind::Read,
             other => panic!("no such kind: {other}"),
         };
@@ -51,9 +52,13 @@ fn lines(text: &str) -> Vec<Line> {
             request: if question { who.clone() } else { String::new() },
             token: if matches!(kind, Kind::Complete | Kind::Release | Kind::Extend) { who } else { String::new() },
             lease_ms: if kind == Kind::Claim { 1000 } else { 0 },
-            ..Call::new(kind, 0, "eu-1", "t/g/eu:k".into())
+            ..Call::new(kind, 0, "eu-1", if kind == Kind::ForgetAll { "t/g/" } else { "t/g/eu:k" }.into())
         };
         for pair in words {
+            if pair == "cold" {
+                answer.cold = true;
+                continue;
+            }
             let (name, value) = pair.split_once('=').unwrap();
             match name {
                 "fence" => answer.fence = value.into(),
@@ -62,6 +67,7 @@ fn lines(text: &str) -> Vec<Line> {
                 "lease" => answer.lease_end = Some(value.parse().unwrap()),
                 "res" if kind == Kind::Complete => call.result = value.into(),
                 "res" => answer.result = value.into(),
+                "keep" => call.keep_ms = Some(value.parse().unwrap()),
                 "fp" => call.fp = value.into(),
                 "of" => answer.of_index = Some(value.parse().unwrap()),
                 "batch" => {
@@ -125,6 +131,7 @@ const BAD: &[(&str, &str, &str)] = &[
     ("I2", "the final reading shows a record nobody asked for", "claim r1 0 10 no\nread - 100 110 busy fence=f1 seen=100"),
     // I3: no lost claim
     ("I3", "an acknowledged check is gone", "check r1 0 10 first fence=f1 seen=0 exp=90000\nread - 100 110 absent seen=100"),
+    ("I3", "a lapsed claim is gone within its window", "{g}\nread - 9000 9010 absent seen=9000"),
     ("I3", "an acknowledged claim is gone", "{g}\nread - 100 110 absent seen=100"),
     ("I3", "an acknowledged completion is gone", "{d}\nread - 100 110 busy fence=f1 seen=100"),
     ("I3", "an acknowledged release is gone", "{g}\nrelease f1 20 30 released\nread - 100 110 busy fence=f1 seen=100"),
@@ -218,6 +225,61 @@ const BAD: &[(&str, &str, &str)] = &[
         "a window that ended a millisecond early",
         "check r1 0 10 first fence=f1 seen=0 exp=90000\ncheck r2 500 510 first fence=f2 seen=89999 exp=99999",
     ),
+    // A whole group is forgotten
+    ("I6", "a duplicate after its group was forgotten", "{d}\nforget-all - 40 50 forgotten\nclaim r2 60 70 dup fence=f1 res=a"),
+    ("I6", "in progress after its group was forgotten", "{g}\nforget-all - 20 30 forgotten\nclaim r2 60 70 busy fence=f1"),
+    ("I5", "a completion after its group was forgotten", "{g}\nforget-all - 20 30 forgotten\ncomplete f1 40 50 done res=a"),
+    (
+        "I5",
+        "a repetition of no completion, after its group was forgotten",
+        "{g}\nforget-all - 20 30 forgotten\ncomplete f1 40 50 done-again res=a",
+    ),
+    ("I5", "an extension after its group was forgotten", "{g}\nforget-all - 20 30 forgotten\nextend f1 40 50 extended lease=3000"),
+    (
+        "I9",
+        "given again after a refusal to forget the group",
+        "{d}\nforget-all - 40 50 no\nclaim r2 60 70 first fence=f2 seen=60 lease=1060 exp=90060",
+    ),
+    (
+        "I9",
+        "given again before anybody had its group forgotten",
+        "check r1 0 10 first fence=f1 seen=0 exp=90000\ncheck r2 20 30 first fence=f2 seen=20 exp=90020\nforget-all - 40 50 forgotten",
+    ),
+    (
+        "I1",
+        "given twice after its group was forgotten once",
+        "{g}\nforget-all - 20 30 forgotten\nclaim r2 40 50 first fence=f2 seen=40 lease=1040 exp=90040\nclaim r3 60 70 first fence=f3 seen=60 lease=1060 exp=90060",
+    ),
+    (
+        "I3",
+        "what was claimed after its group was forgotten is gone",
+        "{g}\nforget-all - 20 30 forgotten\nclaim r2 40 50 first fence=f2 seen=40 lease=1040 exp=90040\nread - 100 110 absent seen=100",
+    ),
+    (
+        "order",
+        "given twice though its group was forgotten once at most",
+        "{g}\nforget-all - 20 30 unknown\nclaim r2 40 50 first fence=f2 seen=40 lease=1040 exp=90040\nclaim r3 60 70 first fence=f3 seen=60 lease=1060 exp=90060",
+    ),
+    // Answers of the archive
+    ("I2", "the archive names a fence", "check r1 0 10 first fence=f1 seen=0 exp=90000\ncheck r2 20 30 dup fence=f1 cold"),
+    ("I2", "a first from the archive", "check r1 0 10 first fence=f1 seen=0 exp=90000 cold"),
+    ("I2", "in progress from the archive", "{g}\nclaim r2 20 30 busy cold"),
+    ("I2", "an open claim in the archive", "{g}\nclaim r2 20 30 dup cold"),
+    ("I2", "an archived record of nobody", "check r1 0 10 no\ncheck r2 20 30 dup cold"),
+    ("I6", "from the archive after the forget", "{d}\nforget - 40 50 forgotten\nclaim r2 60 70 dup cold"),
+    ("I6", "from the archive after its group was forgotten", "{d}\nforget-all - 40 50 forgotten\nclaim r2 60 70 dup cold"),
+    (
+        "I6",
+        "an earlier window is back from the archive",
+        "check r1 0 10 first fence=f1 seen=0 exp=1000\nclaim r2 1100 1110 first fence=f2 seen=1100 lease=2100 exp=2200\nrelease f2 1120 1130 released\nclaim r3 1140 1150 dup cold",
+    ),
+    (
+        "I9",
+        "a first within the window of what is archived",
+        "check r1 0 10 first fence=f1 seen=0 exp=90000\ncheck r2 20 30 dup cold exp=91000\ncheck r3 40 50 first fence=f2 seen=40 exp=90040",
+    ),
+    ("I5", "a completion lost where nothing is archived", "{d}\ncomplete f1 40 50 lost res=a"),
+    ("I3", "at the end the archive has what nobody completed", "{g}\nread - 100 110 dup cold seen=100"),
     // Only an order of the calls shows it
     (
         "order",
@@ -282,6 +344,36 @@ const GOOD: &[(&str, &str)] = &[
         "a claim that was granted without a reply, lapsed, and was told of its successor",
         "claim r1 0 2000000000 busy fence=f2 seen=1100\nclaim r2 5 2000000000 first fence=f2 seen=1100 lease=2100 exp=91100\nclaim r3 10 20 busy fence=f1 seen=1 exp=90001",
     ),
+    (
+        "forgotten with its group, then new, and the old token ends nothing",
+        "{g}\nforget-all - 20 30 forgotten\ncomplete f1 40 50 lost res=a\nclaim r2 60 70 first fence=f2 seen=60 lease=1060 exp=90060",
+    ),
+    (
+        "a group forgotten before the key was asked for",
+        "forget-all - 20 30 forgotten\nclaim r1 40 50 first fence=f1 seen=40 lease=1040 exp=90040\nclaim r2 60 70 busy fence=f1",
+    ),
+    (
+        "a completion from before its group was forgotten is still known as done",
+        "{d}\nforget-all - 40 50 forgotten\ncomplete f1 60 70 done-again res=a\nclaim r2 80 90 first fence=f2 seen=80 lease=1080 exp=90080\nread - 100 110 busy fence=f2 seen=100",
+    ),
+    (
+        "the same, when somebody has claimed the key since",
+        "{d}\nforget-all - 40 50 forgotten\nclaim r2 60 70 first fence=f2 seen=60 lease=1060 exp=90060\ncomplete f1 80 90 done-again res=a\nread - 100 110 busy fence=f2 seen=100",
+    ),
+    (
+        "an open claim removed after its window",
+        "claim r1 0 10 first fence=f1 seen=0 lease=1000 exp=3000\nread - 9000 9010 absent seen=9000",
+    ),
+    ("a duplicate while its group is being forgotten", "{d}\nforget-all - 40 90 forgotten\nclaim r2 60 70 dup fence=f1 res=a"),
+    (
+        "a group that may be forgotten later",
+        "{d}\nforget-all - 40 50 unknown\nclaim r2 60 70 dup fence=f1 res=a\nclaim r3 80 90 first fence=f2 seen=80 lease=1080 exp=90080",
+    ),
+    (
+        "the archive knows neither fence nor request",
+        "check r1 0 10 first fence=f1 seen=0 exp=90000\ncheck r2 20 30 dup cold exp=91000\ncheck r1 40 50 dup cold exp=91000\nread - 100 110 dup cold seen=100",
+    ),
+    ("a completed claim in the archive", "{d}\nclaim r2 40 50 dup cold res=a\nread - 100 110 dup cold seen=100"),
     ("a batch with a repeated key", "check r1 0 10 first fence=f1 seen=0 exp=90000 batch=1.2\ncheck r2 0 10 dup fence=f1 batch=1.5 of=2"),
     ("another payload is a mismatch", "check r1 0 10 first fence=f1 seen=0 exp=90000 fp=a\ncheck r2 20 30 mismatch fp=b"),
     ("completed before with another result", "{d}\ncomplete f1 40 50 already res=b"),
@@ -349,6 +441,38 @@ fn a_lease_that_only_a_wrong_clock_ended_is_caught() {
     let mut all = judge(told_late);
     all.steady = true;
     assert_eq!(check(&all, Limits::default()).bad_keys, 0);
+}
+
+/// A stored result is told for as long as its topic says, and no longer.
+#[test]
+fn a_result_told_too_short_or_too_long_is_caught() {
+    let told = |when: &str| format!("{GRANT}\ncomplete f1 20 30 done res=a keep=1000\nclaim r2 {when}");
+    for (steady, when, broken) in [
+        (true, "40 50 dup fence=f1", 1),
+        (false, "40 50 dup fence=f1", 0),
+        (true, "40 50 dup fence=f1 res=a", 0),
+        (true, "1900000000 1900000010 dup fence=f1 res=a", 1),
+        (true, "1900000000 1900000010 dup fence=f1", 0),
+        (true, "990000000 1010000000 dup fence=f1", 0),
+        (true, "990000000 1010000000 dup fence=f1 res=a", 0),
+    ] {
+        let mut all = judge(&told(when));
+        all.steady = steady;
+        let outcome = check(&all, Limits::default());
+        assert_eq!((outcome.bad_keys, outcome.by_invariant.contains_key("I9")), (broken, broken > 0), "steady: {steady}, {when}");
+    }
+}
+
+/// Only where a janitor archives, and only after its time, a completion may be lost though it counted.
+#[test]
+fn a_completion_is_lost_to_the_archive_only() {
+    let text = full("{d}\ncomplete f1 2000000000 2000000010 lost res=a");
+    for (archived_after_ms, broken) in [(None, 1), (Some(3000), 1), (Some(1500), 0)] {
+        let mut lines = lines(&text);
+        lines[0] = Line::Run { seed: 7, name: "by hand".into(), steady: true, archived_after_ms };
+        let outcome = check(&Histories::new(lines).unwrap(), Limits::default());
+        assert_eq!(outcome.bad_keys, broken, "{archived_after_ms:?}");
+    }
 }
 
 /// A search without time, a history that was cut off and one whose keys were not read at the end prove nothing.

@@ -47,13 +47,7 @@ impl Disk {
 
     /// The same program, run where the file system is seen.
     pub(super) fn around(&self, spec: Spec) -> Spec {
-        let mut args = vec!["-t".into(), self.holder.pid().to_string().into(), "-m".into()];
-        if let Some(user) = spec.user {
-            args.extend(["-S".into(), user.uid.to_string().into(), "-G".into(), user.gid.to_string().into()]);
-        }
-        args.push(spec.program.into());
-        args.extend(spec.args);
-        Spec { program: "/usr/bin/nsenter".into(), args, user: None, ..spec }
+        spec.inside(self.holder.pid(), "-m")
     }
 
     async fn shell(&self, script: &str) -> Result<(), Error> {

@@ -29,6 +29,7 @@ impl Postgres {
             user: template.user,
             password: template.password.clone(),
             disk: None,
+            line: None,
             frozen: std::sync::Mutex::default(),
         };
         new.copy_from(primary, watchdog).await?;

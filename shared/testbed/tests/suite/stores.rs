@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::common::{PATIENCE, one_region};
-use dedup_testbed::{Postgres, wait_until};
+use dedup_testbed::{Lost, Options, Postgres, Testbed, no_lines_here, wait_until};
 
 async fn count(postgres: &Postgres) -> i64 {
     let client = postgres.connect("dedup_owner").await;
@@ -50,6 +50,45 @@ async fn postgres_is_durable_and_private() {
     assert_eq!((row.get::<_, bool>(0), row.get::<_, bool>(1)), (false, true));
     let wrong = testbed.region("eu").postgres.dsn("postgres").replace("password=", "password=x");
     assert!(tokio_postgres::connect(&wrong, tokio_postgres::NoTls).await.is_err(), "a wrong password is refused");
+}
+
+/// Each direction alone and both: nothing is answered while it lasts and everything afterwards, on the same connection, and who does not use the
+/// line does not notice. In the end no link is left. Where the machine cannot do it, it says why.
+#[tokio::test]
+async fn a_line_is_cut_and_mended() {
+    if let Some(why) = no_lines_here() {
+        std::fs::write("/dev/stderr", format!("network namespaces are not possible here: {why}\n")).expect("stderr is open");
+        return;
+    }
+    let mut options = Options::new("/nonexistent/dedup".into());
+    options.regions = vec!["eu".into()];
+    options.postgres_lines = true;
+    let testbed = Testbed::start_stores(options).await.expect("the stores start");
+    let postgres = &testbed.region("eu").postgres;
+    let sure = postgres.connect("postgres").await;
+    let dsn = postgres.dsn("postgres").replace(&postgres.host(), &postgres.host_for_instances());
+    let (client, connection) = tokio_postgres::connect(&dsn, tokio_postgres::NoTls).await.expect("instances reach it");
+    tokio::spawn(connection);
+    for lost in [Lost::Requests, Lost::Replies, Lost::Both] {
+        let before = postgres.lost_frames();
+        postgres.cut_line(lost).await;
+        let asked = client.query_one("SELECT 1", &[]);
+        tokio::pin!(asked);
+        assert!(tokio::time::timeout(Duration::from_millis(500), &mut asked).await.is_err(), "{lost:?}");
+        sure.query_one("SELECT 1", &[]).await.expect("the other way is whole");
+        postgres.heal_line().await;
+        tokio::time::timeout(PATIENCE, asked).await.expect("it arrives after all").expect("it was only late");
+        assert!(postgres.lost_frames() > before, "{lost:?}");
+    }
+    let host = postgres.host();
+    let net = host.rsplit_once('.').expect("an address").0.to_owned();
+    let links = || String::from_utf8(std::process::Command::new("ip").args(["-o", "addr"]).output().expect("it ran before").stdout);
+    assert!(links().expect("text").contains(&net));
+    testbed.stop().await.expect("all is removed");
+    wait_until("the links are gone", PATIENCE, || async {
+        if links().is_ok_and(|text| !text.contains(&net)) { Ok(()) } else { Err("still there".into()) }
+    })
+    .await;
 }
 
 #[tokio::test]
