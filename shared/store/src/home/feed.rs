@@ -195,6 +195,11 @@ async fn pulse(home: &Home, feed: &Feed, caches: &Caches, topics_seen: Option<i6
     let keep = i64::try_from(caches.keep_forgets.as_millis()).unwrap_or(i64::MAX / 4);
     if forget_pos > known || !home.forgets.is_loaded() {
         let entries = within(call_forgets(&feed.client, known, home_ms - keep)).await?;
+        // A topic or group was forgotten (an entry of no digest). The counter of changes is a sequence: it may have been seen to rise before the
+        // change was committed, and the topics been read as they were. Now that the entry is seen, the topics are as they are since.
+        if entries.iter().any(|(_, digest)| digest.0.is_nil()) {
+            home.set_topics(within(call_topics(&feed.client)).await?);
+        }
         home.forgets.extend(&entries, forget_pos.max(entries.last().map_or(0, |e| e.0)), home_ms, keep);
         if sabotage::is("back-fill-after-forget") {
             return Ok(topics_change);
