@@ -165,7 +165,7 @@ fn p6_a_group_whose_forgetting_commits_late_is_forgotten_in_every_cache() {
         raising.commit().await.unwrap();
         wait_until("the instance has heard of it", Duration::from_secs(10), || async {
             let feeds = owner.query("SELECT passed FROM dedup.feeds_v1($1)", &[&raised.get::<_, i64>(1)]).await.unwrap();
-            if feeds.iter().all(|f| f.get(0)) { Ok(()) } else { Err("not yet") }
+            if feeds.iter().all(|f| f.get(0)) { Ok(()) } else { Err(String::from("not yet")) }
         })
         .await;
         check(&url, &t, json!({"key": "eu:k", "group": "g"})).await.is("first");
