@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what the demo and the tests need on Debian or Ubuntu, and only what is missing:
-# Postgres, Redis, a C compiler for the build, root certificates, libfaketime for the fault rig, Python's Postgres driver for the example
+# Postgres, Redis, a C compiler for the build, root certificates, libfaketime and iproute2 for the fault rig, Python's Postgres driver for the example
 # consumer, and Prometheus (with promtool). Run as often as you like.
 # None of it is started as a system service: the testbed runs private copies of its own.
 set -eu
@@ -15,6 +15,7 @@ has_postgres() {
 has_postgres || need postgresql
 command -v redis-server >/dev/null 2>&1 || need redis-server
 command -v cc >/dev/null 2>&1 || need gcc libc6-dev
+command -v ip >/dev/null 2>&1 || need iproute2
 ls /usr/lib/*/faketime/libfaketime.so.1 >/dev/null 2>&1 || need faketime
 [ -s /etc/ssl/certs/ca-certificates.crt ] || need ca-certificates
 command -v prometheus >/dev/null 2>&1 && command -v promtool >/dev/null 2>&1 || need prometheus

@@ -1,6 +1,6 @@
 //! From wire to domain: every field checked once, every mistake named.
 
-use dedup_core::{Fingerprint, Group, Key, KeyError, Limits, RequestId, TextError, TopicPolicy, Window, check_free_text};
+use dedup_core::{Fingerprint, Group, HomeTable, Key, KeyError, Limits, RequestId, TextError, TopicPolicy, Window, check_free_text};
 use dedup_store::{Ladder, Query, Request};
 
 use crate::problem::{Code, Problem};
@@ -62,8 +62,7 @@ impl Parser<'_> {
             (Some(key), _) | (None, Some(key)) => key,
             (None, None) => return Err(Problem::field("/key", "is missing")),
         };
-        let key = Key::parse(key, self.limits.key_bytes, self.policy.default_region.as_deref(), self.ladder.table())
-            .map_err(|e| key_problem(&e))?;
+        let key = parse_key(key, self.limits, self.policy, self.ladder.table())?;
         let group = parse_group(texts.group.as_deref().or(self.group))?;
         let secret = self.ladder.secret();
         let request = match texts.request_id.as_deref() {
@@ -93,6 +92,11 @@ struct Texts<'i> {
 pub fn lease(ms: u64, min: i64, max: i64) -> Result<i64, Problem> {
     let max = max.max(min);
     i64::try_from(ms).ok().filter(|ms| (min..=max).contains(ms)).ok_or_else(|| Problem::range("/lease_ms", min, max))
+}
+
+/// A key, with its home.
+pub fn parse_key<'a>(text: &'a str, limits: &Limits, policy: &TopicPolicy, homes: &HomeTable) -> Result<Key<'a>, Problem> {
+    Key::parse(text, limits.key_bytes, policy.default_region.as_deref(), homes).map_err(|e| key_problem(&e))
 }
 
 /// A group, `default` if absent.

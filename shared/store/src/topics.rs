@@ -212,21 +212,7 @@ impl Topics {
                 let homes = self.offer_all(row, deadline).await;
                 return Ok(PutOutcome { policy: row.policy.clone(), homes });
             }
-            let policy = TopicPolicy {
-                topic: put.topic.clone(),
-                version: old.as_ref().map_or(0, |r| r.policy.version) + 1,
-                // A topic put again after its deletion knows nothing of the keys from before.
-                generation: old.as_ref().map_or(0, |r| r.policy.generation + i64::from(r.deleted)),
-                groups: old.as_ref().map(|r| r.policy.groups.clone()).unwrap_or_default(),
-                revision: 0,
-                window: put.spec.window,
-                lease_ms: put.spec.lease_ms,
-                lease_max_ms: put.spec.lease_max_ms,
-                keep_key: put.spec.keep_key,
-                default_region: put.spec.default_region.clone(),
-                keep_results_ms: put.spec.keep_results_ms,
-            };
-            let row = TopicRow { policy, stamp: Uuid::new_v4(), deleted: false, changed_ms: 0 };
+            let row = next(old.as_ref(), &put);
             if self.settle(&row, deadline).await? {
                 let homes = self.offer_all(&row, deadline).await;
                 return Ok(PutOutcome { policy: row.policy, homes });
@@ -331,6 +317,26 @@ impl Topics {
             }
         }
     }
+}
+
+/// What a PUT makes of a topic.
+fn next(old: Option<&TopicRow>, put: &PutTopic) -> TopicRow {
+    let spec = &put.spec;
+    let policy = TopicPolicy {
+        topic: put.topic.clone(),
+        version: old.map_or(0, |r| r.policy.version) + 1,
+        // A topic put again after its deletion knows nothing of the keys from before.
+        generation: old.map_or(0, |r| r.policy.generation + i64::from(r.deleted)),
+        groups: old.map(|r| r.policy.groups.clone()).unwrap_or_default(),
+        revision: 0,
+        window: spec.window,
+        lease_ms: spec.lease_ms,
+        lease_max_ms: spec.lease_max_ms,
+        keep_key: spec.keep_key,
+        default_region: spec.default_region.clone(),
+        keep_results_ms: spec.keep_results_ms,
+    };
+    TopicRow { policy, stamp: Uuid::new_v4(), deleted: false, changed_ms: 0 }
 }
 
 /// Most changes of others that one change gives way to.

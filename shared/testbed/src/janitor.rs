@@ -26,6 +26,29 @@ pub struct Janitor {
 }
 
 impl Janitor {
+    /// Where it may be told to die, by [`Janitor::fail_at`].
+    pub const POINTS: [&str; 19] = [
+        "prepare.done",
+        "rotate.done",
+        "filter.built",
+        "filter.published",
+        "carry.batch",
+        "freeze.before",
+        "freeze.done",
+        "archive.blocks",
+        "archive.verified",
+        "archive.built",
+        "publish.done",
+        "detach.before",
+        "detach.done",
+        "drop.done",
+        "merge.verified",
+        "merge.built",
+        "sweep.blocks",
+        "retire.done",
+        "expire.done",
+    ];
+
     pub(crate) async fn create(
         region: &str,
         dir: &Path,

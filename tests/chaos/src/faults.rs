@@ -1,5 +1,5 @@
 //! The faults, one row each: what it needs, what callers do meanwhile, and one strike of it. A strike begins and ends; after it all is whole
-//! again. Whoever adds one adds a row here, and its strike to the module of its family.
+//! again. Whoever adds one adds a row here, and its strike to the module of its family. A sleep in a strike is how long the fault lasts.
 
 mod callers;
 mod clocks;

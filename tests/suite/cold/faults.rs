@@ -3,35 +3,12 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use dedup_testbed::wait_until;
+use dedup_testbed::{Janitor, wait_until};
 use serde_json::json;
 
 use super::{Cold, all_are, check_all, number};
 use crate::api::{check, claim, complete, topic_with};
 use crate::harness::run;
-
-/// Every named point on the janitor's way through rotation, filter, freezing, archive, merge, expiry and removal.
-const POINTS: [&str; 19] = [
-    "prepare.done",
-    "rotate.done",
-    "filter.built",
-    "filter.published",
-    "carry.batch",
-    "freeze.before",
-    "freeze.done",
-    "archive.blocks",
-    "archive.verified",
-    "archive.built",
-    "publish.done",
-    "detach.before",
-    "detach.done",
-    "drop.done",
-    "merge.verified",
-    "merge.built",
-    "sweep.blocks",
-    "retire.done",
-    "expire.done",
-];
 
 /// P1, P3 (F40): killed at every point, one after the other, and started again, the janitor goes on: no key is forgotten early, none is
 /// given twice, an open claim keeps its fence, and nothing is left over.
@@ -46,11 +23,11 @@ fn p3_a_janitor_killed_at_every_point_forgets_nothing_and_leaves_nothing() {
         let t = topic_with(&url, "kill", json!({"window_ms": WINDOW_DAYS as i64 * 86_400_000, "lease_ms": 86_400_000})).await;
         // It is carried on every day, for as many days as there are.
         let open = claim(&url, &t, json!({"key": "eu:open", "request_id": "owner", "window_ms": "forever"})).await.is("first");
-        let mut pending: VecDeque<&str> = POINTS.into();
+        let mut pending: VecDeque<&str> = Janitor::POINTS.into();
         let keys = |day: usize| (0..30).map(move |k| format!("eu:{day}-{k}"));
         let mut days = 0;
         // Each point once; `make soak` goes round again and again.
-        let (wanted, mut kills) = (number("DEDUP_KILLS", POINTS.len()), 0);
+        let (wanted, mut kills) = (number("DEDUP_KILLS", Janitor::POINTS.len()), 0);
         while let Some(point) = pending.pop_front() {
             assert!(days < 90 + 4 * wanted, "{kills} kills; it never came to {point} and {pending:?}");
             // Every sixth day has nothing that outlives it, so its segment needs no archive.
@@ -78,7 +55,7 @@ fn p3_a_janitor_killed_at_every_point_forgets_nothing_and_leaves_nothing() {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
             if pending.is_empty() && kills < wanted {
-                pending.extend(POINTS);
+                pending.extend(Janitor::POINTS);
             }
             // What was asked within the window is remembered, whatever the janitor was at, while it is dead and when it is back.
             for back in [false, true] {

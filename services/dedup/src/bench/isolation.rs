@@ -2,12 +2,12 @@
 //!
 //! Calls come at a fixed pace, whether the earlier ones were answered or not, and their time counts from when they were due.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use dedup_testbed::{Mode, Options, Region, Testbed};
+use futures_util::future::try_join_all;
 use hdrhistogram::Histogram;
 
 use super::http::Connection;
@@ -76,6 +76,19 @@ struct Calls {
 }
 
 impl Calls {
+    fn none() -> anyhow::Result<Self> {
+        Ok(Self { latency_us: Histogram::new(3)?, decided: 0, refused: 0, failed: 0, retried: 0 })
+    }
+
+    fn add(&mut self, more: &Self) -> anyhow::Result<()> {
+        self.latency_us.add(&more.latency_us)?;
+        self.decided += more.decided;
+        self.refused += more.refused;
+        self.failed += more.failed;
+        self.retried += more.retried;
+        Ok(())
+    }
+
     fn ms(&self, quantile: f64) -> f64 {
         self.latency_us.value_at_quantile(quantile) as f64 / 1000.0
     }
@@ -96,66 +109,48 @@ struct Paced<'a> {
     retry: bool,
 }
 
+/// One measurement under way.
+struct Run<'a> {
+    paced: Paced<'a>,
+    began: Instant,
+    salt: u64,
+    /// Calls taken so far: the n-th is due at n / pace.
+    taken: AtomicU64,
+}
+
 impl Paced<'_> {
     /// Half new keys, half repeats of a second before.
     async fn run(self) -> anyhow::Result<Calls> {
-        let taken = Arc::new(AtomicU64::new(0));
-        let (began, salt) = (Instant::now(), rand::random::<u64>());
-        let callers = (0..CONNECTIONS).map(|_| {
-            let caller = Caller {
-                ports: self.ports.to_vec(),
-                connections: self.ports.iter().map(|_| None).collect(),
-                path: format!("/v1/topics/{TOPIC}/checks"),
-            };
-            let (taken, prefix) = (Arc::clone(&taken), self.prefix.to_owned());
-            tokio::spawn(async move { caller.run(&taken, began, salt, &prefix, self.pace, self.seconds, self.retry).await })
-        });
-        let mut all = Calls { latency_us: Histogram::new(3)?, decided: 0, refused: 0, failed: 0, retried: 0 };
-        for done in futures_util::future::join_all(callers.collect::<Vec<_>>()).await {
-            let one = done??;
-            all.latency_us.add(one.latency_us)?;
-            all.decided += one.decided;
-            all.refused += one.refused;
-            all.failed += one.failed;
-            all.retried += one.retried;
+        let run = Run { paced: self, began: Instant::now(), salt: rand::random(), taken: AtomicU64::new(0) };
+        let mut all = Calls::none()?;
+        for calls in try_join_all((0..CONNECTIONS).map(|_| run.caller())).await? {
+            all.add(&calls)?;
         }
         Ok(all)
     }
 }
 
-struct Caller {
-    ports: Vec<u16>,
-    connections: Vec<Option<Connection>>,
-    path: String,
-}
-
-impl Caller {
-    #[expect(clippy::too_many_arguments, reason = "the pace, taken apart for the task")]
-    async fn run(
-        mut self,
-        taken: &AtomicU64,
-        began: Instant,
-        salt: u64,
-        prefix: &str,
-        pace: u64,
-        seconds: u64,
-        retry: bool,
-    ) -> anyhow::Result<Calls> {
-        let mut calls = Calls { latency_us: Histogram::new(3)?, decided: 0, refused: 0, failed: 0, retried: 0 };
+impl Run<'_> {
+    async fn caller(&self) -> anyhow::Result<Calls> {
+        let Paced { ports, prefix, pace, seconds, retry } = self.paced;
+        let mut connections: Vec<Option<Connection>> = ports.iter().map(|_| None).collect();
+        let mut calls = Calls::none()?;
         loop {
-            let n = taken.fetch_add(1, Ordering::Relaxed);
-            let due = began + Duration::from_secs_f64(n as f64 / pace as f64);
-            if due >= began + Duration::from_secs(seconds) {
+            let n = self.taken.fetch_add(1, Ordering::Relaxed);
+            let due = self.began + Duration::from_secs_f64(n as f64 / pace as f64);
+            if due >= self.began + Duration::from_secs(seconds) {
                 return Ok(calls);
             }
             tokio::time::sleep_until(due.into()).await;
             let key = if n % 2 == 1 && n > pace { (n - pace) & !1 } else { n };
+            let salt = self.salt;
             let body = format!("{{\"key\":\"{prefix}:{salt:x}-{key}\",\"request_id\":\"{salt:x}-{n}\"}}");
-            let first = usize::try_from(n)? % self.ports.len();
-            let mut status = self.ask(first, &body).await;
+            let first = usize::try_from(n)? % ports.len();
+            let mut status = ask(&mut connections[first], ports[first], &body).await;
             if retry && status != Some(200) {
                 calls.retried += 1;
-                status = self.ask((first + 1) % self.ports.len(), &body).await;
+                let other = (first + 1) % ports.len();
+                status = ask(&mut connections[other], ports[other], &body).await;
             }
             calls.latency_us.record(u64::try_from(due.elapsed().as_micros())?.max(1))?;
             match status {
@@ -165,19 +160,18 @@ impl Caller {
             }
         }
     }
+}
 
-    /// The status; `None`: no connection, or it broke.
-    async fn ask(&mut self, at: usize, body: &str) -> Option<u16> {
-        let connection = &mut self.connections[at];
-        if connection.is_none() {
-            *connection = Connection::open(self.ports[at]).await.ok();
-        }
-        let status = connection.as_mut()?.status(&self.path, body.as_bytes()).await;
-        if status.is_err() {
-            *connection = None;
-        }
-        status.ok()
+/// The status of a check; `None`: no connection, or it broke.
+async fn ask(connection: &mut Option<Connection>, port: u16, body: &str) -> Option<u16> {
+    if connection.is_none() {
+        *connection = Connection::open(port).await.ok();
     }
+    let status = connection.as_mut()?.status(&format!("/v1/topics/{TOPIC}/checks"), body.as_bytes()).await;
+    if status.is_err() {
+        *connection = None;
+    }
+    status.ok()
 }
 
 /// Redis dies while calls go on; the same calls with it alive, in turn.
@@ -189,14 +183,13 @@ async fn redis_loss(eu: &Region, args: &IsolationArgs) -> anyhow::Result<Extra> 
     paced.run().await?;
     for _ in 0..args.rounds {
         let whole = paced.run().await?;
-        let broken = tokio::spawn({
-            let (ports, pace, seconds) = (ports, args.pace, args.seconds);
-            async move { Paced { ports: &ports, prefix: "eu", pace, seconds, retry: false }.run().await }
-        });
         // In the middle of the calls, so that those under way are hit too.
-        tokio::time::sleep(Duration::from_millis(500)).await;
-        redis.kill9().await;
-        let broken = broken.await??;
+        let kill = async {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            redis.kill9().await;
+        };
+        let (broken, ()) = tokio::join!(paced.run(), kill);
+        let broken = broken?;
         redis.start().await?;
         tokio::time::sleep(Duration::from_secs(2)).await;
         for calls in [&whole, &broken] {
@@ -276,38 +269,37 @@ async fn home_loss(
 /// Both instances are restarted in turn, as a deployment does it.
 async fn rolling_restart(eu: &Region, args: &IsolationArgs) -> anyhow::Result<Extra> {
     let ports = [eu.instances[0].port(), eu.instances[1].port()];
-    let stop = Arc::new(AtomicU64::new(0));
-    let pace = args.pace;
-    let calling = tokio::spawn({
-        let stop = Arc::clone(&stop);
-        async move {
-            let mut all: Vec<Calls> = Vec::new();
-            while stop.load(Ordering::Relaxed) == 0 {
-                all.push(Paced { ports: &ports, prefix: "eu", pace, seconds: 2, retry: true }.run().await?);
+    let paced = Paced { ports: &ports, prefix: "eu", pace: args.pace, seconds: 2, retry: true };
+    let done = AtomicBool::new(false);
+    let calling = async {
+        let mut all = Calls::none()?;
+        while !done.load(Ordering::Relaxed) {
+            all.add(&paced.run().await?)?;
+        }
+        anyhow::Ok(all)
+    };
+    let restarting = async {
+        for _ in 0..args.restarts {
+            for instance in &eu.instances {
+                tokio::time::sleep(Duration::from_millis(700)).await;
+                let ended = instance.sigterm_and_wait(Duration::from_secs(20)).await;
+                ensure!(ended.success(), "an instance ended with {ended}");
+                instance.start().await?;
             }
-            anyhow::Ok(all)
         }
-    });
-    for _ in 0..args.restarts {
-        for instance in &eu.instances {
-            tokio::time::sleep(Duration::from_millis(700)).await;
-            let ended = instance.sigterm_and_wait(Duration::from_secs(20)).await;
-            ensure!(ended.success(), "an instance ended with {ended}");
-            instance.start().await?;
-        }
-    }
-    stop.store(1, Ordering::Relaxed);
-    let all = calling.await??;
-    let sum = |of: fn(&Calls) -> u64| all.iter().map(of).sum::<u64>();
+        done.store(true, Ordering::Relaxed);
+        Ok(())
+    };
+    let (all, ()) = tokio::try_join!(calling, restarting)?;
     let extra = Extra {
         name: "rolling_restart_failed",
-        value: sum(|c| c.failed) as f64,
+        value: all.failed as f64,
         unit: "calls",
         note: format!(
             "of {} while each of two instances was restarted {} times in turn; {} were made a second time, at the other instance with the same request id",
-            sum(Calls::total),
+            all.total(),
             args.restarts,
-            sum(|c| c.retried)
+            all.retried
         ),
     };
     say_extra(&extra);

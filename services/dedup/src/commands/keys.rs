@@ -45,7 +45,7 @@ pub enum KeysCommand {
         connect: ConnectArgs,
         #[command(flatten)]
         keys: KeysArgs,
-        /// First seen from here on, like 2026-12-24T18:00:00Z (default: from the beginning)
+        /// First seen from here on, like 2026-12-24T18:00:00Z (default: from the beginning; this or --to must be given)
         #[arg(long)]
         from: Option<String>,
         /// And before this (default: now)

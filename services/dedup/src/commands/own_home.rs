@@ -34,20 +34,24 @@ impl OwnHome {
         let secret = match config::secret(&config) {
             Some(secret) => secret,
             None => {
-                let variable = home.password_env();
-                let unset = if home.password.is_none() { ", which is not set" } else { "" };
-                let why = || format!("home {} as its own user, for the secret of its digests (password: {variable}{unset})", home.name);
+                let login = login(home.password.is_some(), &home.password_env());
+                let why = || format!("home {} as its own user, for the secret of its digests ({login})", home.name);
                 home_secret(&config::target(home)?).await.with_context(why)?.context("the home has no secret yet: run `dedup migrate`")?
             }
         };
-        let unset = if config.janitor.password.is_none() { ", which is not set" } else { "" };
-        let why = || format!("home {} as the janitor (password: DEDUP_JANITOR_PASSWORD{unset})", home.name);
+        let login = login(config.janitor.password.is_some(), "DEDUP_JANITOR_PASSWORD");
+        let why = || format!("home {} as the janitor ({login})", home.name);
         let janitor = dedup_janitor::connect(&config, home).await.with_context(why)?;
         ensure!(janitor.secret_id() == secret.id(), "the home was made with another secret than DEDUP_SECRET");
         let (topics, home_ms) = janitor.topics().await?;
         let scopes = Scopes::new(secret, table, home.name.clone(), topics)?;
         Ok(Self { name: home.name.clone(), janitor, home_ms, scopes })
     }
+}
+
+/// Where a password comes from, for whoever was refused.
+fn login(is_set: bool, variable: &str) -> String {
+    format!("password: {variable}{}", if is_set { "" } else { ", which is not set" })
 }
 
 /// The identity of keys in one home: the only place of the two commands that computes a digest.

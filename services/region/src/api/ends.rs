@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use actix_web::http::header::HeaderName;
 use actix_web::web::{Data, Payload};
 use actix_web::{HttpRequest, HttpResponse};
 use base64::{Engine, prelude::BASE64_STANDARD};
@@ -164,10 +165,9 @@ fn stored_result(result: &ResultRequest) -> Result<StoredResult, Problem> {
     let mut names = HashSet::new();
     for (name, value) in &result.headers {
         // Whoever replays them writes them into an HTTP answer.
-        if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b)) {
-            return Err(Problem::field("/result/headers", "has a name that is no header field's (RFC 9110, section 5.6.2)"));
-        }
-        if !names.insert(name.to_ascii_lowercase()) {
+        let name = HeaderName::from_bytes(name.as_bytes())
+            .map_err(|_| Problem::field("/result/headers", "has a name that is no header field's (RFC 9110, section 5.6.2)"))?;
+        if !names.insert(name) {
             return Err(Problem::field("/result/headers", "has one name twice; upper and lower case are the same"));
         }
         no_control("/result/headers", value)?;
@@ -263,10 +263,10 @@ fn shape(
                     body.remembered = over.then_some(false);
                     let stored = !over && record.result.as_ref().is_some_and(|r| !r.omitted);
                     body.result_stored = Some(stored);
-                    let reason = |given: &Arc<StoredResult>| match () {
-                        () if over => "window-ended",
-                        () if given.omitted => "too-large",
-                        () => "not-kept",
+                    let reason = |given: &Arc<StoredResult>| match (over, given.omitted) {
+                        (true, _) => "window-ended",
+                        (false, true) => "too-large",
+                        (false, false) => "not-kept",
                     };
                     body.result_reason = result.as_ref().filter(|_| !stored).map(reason);
                 }

@@ -6,8 +6,8 @@ use dedup_runtime::config::Role;
 use dedup_store::{Deed, ForceReleased};
 
 use super::ok;
-use super::opening::{Opened, key, open};
-use crate::parse::{check_reason, parse_group};
+use super::opening::{Opened, open};
+use crate::parse::{check_reason, parse_group, parse_key};
 use crate::problem::{Code, Problem};
 use crate::service::Service;
 use crate::wire::{ForceReleaseRequest, ForceReleasedBody};
@@ -24,7 +24,7 @@ pub async fn force_release(
 ) -> Result<HttpResponse, Problem> {
     let Opened { caller, deadline, asked, policy } = open::<ForceReleaseRequest>(&service, &request, payload, &path, Role::Operate).await?;
     let ladder = &service.ladder;
-    let key = key(&service, &policy, &asked.key)?;
+    let key = parse_key(&asked.key, &service.limits, &policy, ladder.table())?;
     let group = parse_group(asked.group.as_deref())?;
     let reason = check_reason(&asked.reason)?;
     let deed = Deed { actor: &caller.name, reason, topic: &policy.topic, group: &group };

@@ -5,13 +5,12 @@ use std::time::Instant;
 
 use actix_web::HttpRequest;
 use actix_web::web::Payload;
-use dedup_core::{Key, TopicPolicy};
+use dedup_core::TopicPolicy;
 use dedup_runtime::config::Role;
 use serde::de::DeserializeOwned;
 
 use crate::auth::Caller;
 use crate::body;
-use crate::parse::key_problem;
 use crate::problem::Problem;
 use crate::service::Service;
 
@@ -37,10 +36,4 @@ pub async fn open<T: DeserializeOwned>(
     let asked = body::parse(&body::read(request, payload, service.limits.body_bytes).await?, service.limits.json_depth)?;
     let policy = service.topic(&caller, topic).await?;
     Ok(Opened { caller, deadline, asked, policy })
-}
-
-/// The key of such a call.
-pub fn key<'a>(service: &Service, policy: &TopicPolicy, text: &'a str) -> Result<Key<'a>, Problem> {
-    let homes = service.ladder.table();
-    Key::parse(text, service.limits.key_bytes, policy.default_region.as_deref(), homes).map_err(|e| key_problem(&e))
 }

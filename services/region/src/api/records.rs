@@ -9,8 +9,8 @@ use dedup_store::Deed;
 use super::bulk::spread_body;
 use super::ends::state_word;
 use super::ok;
-use super::opening::{Opened, key, open};
-use crate::parse::{check_reason, parse_group};
+use super::opening::{Opened, open};
+use crate::parse::{check_reason, parse_group, parse_key};
 use crate::problem::Problem;
 use crate::service::Service;
 use crate::wire::{CacheBody, ForgetBody, ForgetRequest, HomeBody, LookupBody, LookupRequest, RecordBody, ResultBody, time_text};
@@ -21,7 +21,7 @@ use crate::wire::{CacheBody, ForgetBody, ForgetRequest, HomeBody, LookupBody, Lo
 pub async fn lookup(request: HttpRequest, path: Path<String>, payload: Payload, service: Data<Service>) -> Result<HttpResponse, Problem> {
     let Opened { caller, deadline, asked, policy } = open::<LookupRequest>(&service, &request, payload, &path, Role::Use).await?;
     let ladder = &service.ladder;
-    let key = key(&service, &policy, &asked.key)?;
+    let key = parse_key(&asked.key, &service.limits, &policy, ladder.table())?;
     let group = parse_group(asked.group.as_deref())?;
     let refused = |refusal| service.refused(&caller, &policy.topic, refusal);
     let looked = ladder.lookup(&policy.topic, &group, &key, deadline).await.map_err(refused)?;
@@ -78,7 +78,7 @@ fn place_text(place: i32, state: &str) -> String {
 pub async fn forget(request: HttpRequest, path: Path<String>, payload: Payload, service: Data<Service>) -> Result<HttpResponse, Problem> {
     let Opened { caller, deadline, asked, policy } = open::<ForgetRequest>(&service, &request, payload, &path, Role::Operate).await?;
     let ladder = &service.ladder;
-    let key = key(&service, &policy, &asked.key)?;
+    let key = parse_key(&asked.key, &service.limits, &policy, ladder.table())?;
     let group = parse_group(asked.group.as_deref())?;
     let reason = check_reason(&asked.reason)?;
     let deed = Deed { actor: &caller.name, reason, topic: &policy.topic, group: &group };

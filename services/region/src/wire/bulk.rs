@@ -37,7 +37,7 @@ pub struct ForgetJobRequest {
     pub job_id: Option<String>,
     /// Only this consumer group; all of them if absent.
     pub group: Option<String>,
-    /// First seen from here on (RFC 3339); from the beginning if absent.
+    /// First seen from here on (RFC 3339); from the beginning if absent. Either this or `to` must be given.
     pub from: Option<String>,
     /// First seen before this (RFC 3339); until the job is made if absent.
     pub to: Option<String>,

@@ -105,11 +105,7 @@ async fn detach(rig: &Rig) -> anyhow::Result<()> {
 /// The standby has lost touch, the primary goes on acknowledging, dies, and the standby is promoted: what was acknowledged meanwhile is lost.
 pub async fn lossy(rig: &Rig) -> anyhow::Result<()> {
     let (nodes, old) = (rig.nodes(), rig.primary_index());
-    let standby = nodes[standbys(rig)[0]];
-    let client = standby.connect("postgres").await;
-    for sql in ["ALTER SYSTEM SET primary_conninfo = ''", "SELECT pg_reload_conf()"] {
-        client.batch_execute(sql).await?;
-    }
+    detach(rig).await?;
     sleep(Duration::from_millis(600)).await;
     nodes[old].kill9().await;
     promote_best(rig, old).await?;

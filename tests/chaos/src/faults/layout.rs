@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use dedup_testbed::Options;
+use dedup_testbed::{Janitor, Options};
 use futures_util::future::join_all;
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -14,26 +14,6 @@ use crate::rig::Rig;
 
 /// How long a sealed segment stays warm under [`hasty_janitor`].
 pub const WARM_MS: u64 = 1000;
-
-/// Where the janitor may be told to die.
-const POINTS: [&str; 16] = [
-    "prepare.done",
-    "rotate.done",
-    "filter.built",
-    "filter.published",
-    "carry.batch",
-    "freeze.before",
-    "freeze.done",
-    "archive.blocks",
-    "archive.verified",
-    "archive.built",
-    "publish.done",
-    "detach.before",
-    "drop.done",
-    "merge.verified",
-    "merge.built",
-    "sweep.blocks",
-];
 
 /// A janitor for which a day is a second, and no caches: each question reaches the tier its record is in.
 pub fn hasty_janitor(options: &mut Options, _: &Path) -> anyhow::Result<()> {
@@ -51,7 +31,7 @@ pub async fn cold(rig: &Rig, rng: &mut StdRng) -> anyhow::Result<()> {
     if rng.random_bool(0.5) {
         sleep(Duration::from_millis(rng.random_range(0..1500))).await;
     } else {
-        janitor.fail_at(POINTS[rng.random_range(0..POINTS.len())]);
+        janitor.fail_at(Janitor::POINTS[rng.random_range(0..Janitor::POINTS.len())]);
         let until = Instant::now() + Duration::from_secs(3);
         while janitor.ended().await.is_none() && Instant::now() < until {
             sleep(Duration::from_millis(20)).await;
