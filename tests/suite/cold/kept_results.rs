@@ -82,7 +82,8 @@ fn a_kept_result_is_told_from_the_archive_until_its_time() {
 
 /// The caches tell a result no longer than the home does, on the instance that completed, and on the other; one that is not to be kept at all is
 /// said not to be stored. `keep_results_ms` is at most the window.
-/// Seen to fail with caches that do not look at a result's end, and with a completion that is cached with its result.
+/// Seen to fail with caches that do not look at a result's end, with a completion that is cached with its result,
+/// and with a home that does not look at it either.
 #[test]
 fn caches_tell_a_result_no_longer_than_the_home() {
     run(async {

@@ -119,7 +119,8 @@ fn the_scrape_is_what_the_operators_page_says() {
 }
 
 /// Case P1: distinct keys, made-up topics and odd groups leave the number of series and the memory as they are. `make soak` takes a million keys.
-/// Seen to fail with counters made for a topic before it is known to exist.
+/// Seen to fail with counters made for a topic before it is known to exist;
+/// and, for the memory, with an in-process tier without a bound.
 #[test]
 fn case_p1_no_caller_makes_series() {
     run(async {
