@@ -160,8 +160,12 @@ CREATE TABLE dedup.filters (
 CREATE TABLE dedup.filter_chunks (filter_id uuid NOT NULL, n int NOT NULL, data bytea NOT NULL, PRIMARY KEY (filter_id, n));
 -- The bits of a filter do not compress.
 ALTER TABLE dedup.filter_chunks ALTER COLUMN data SET STORAGE EXTERNAL;
--- Rises with every change of segments, archives or filters: what instances watch.
-CREATE SEQUENCE dedup.segments_change AS bigint;
+-- Counters that instances watch: of changes of topics, and of segments, archives or filters. Rows and no sequences: a sequence is seen to rise
+-- before the change is committed, and who looks in between would miss it. Each is taken last, for the time of a commit.
+CREATE TABLE dedup.changes (what text PRIMARY KEY CHECK (what IN ('topics', 'segments')), n bigint NOT NULL);
+INSERT INTO dedup.changes VALUES ('topics', 0), ('segments', 0);
+CREATE FUNCTION dedup.changed(p_what text) RETURNS bigint LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  UPDATE dedup.changes SET n = n + 1 WHERE what = p_what RETURNING n $$;
 
 -- Partitions are detached without a lock on the whole, which only the tables' owner may do, and never in a function: so the janitor's role
 -- owns them. It reads rows and changes none but through functions. (Whoever becomes an owner must be able to create in the schema at that
@@ -175,7 +179,7 @@ REVOKE INSERT, UPDATE, DELETE, TRUNCATE ON dedup.claims, dedup.results FROM dedu
 GRANT ALL ON dedup.claims, dedup.results TO CURRENT_USER;
 GRANT SELECT, INSERT, UPDATE, DELETE ON dedup.archives, dedup.blocks, dedup.tombstones, dedup.filters, dedup.filter_chunks, dedup.segments, dedup.claim_texts TO dedup_janitor;
 GRANT SELECT ON dedup.layout TO dedup_janitor;
-GRANT USAGE ON SEQUENCE dedup.archive_counter, dedup.segments_change TO dedup_janitor;
+GRANT USAGE ON SEQUENCE dedup.archive_counter TO dedup_janitor;
 
 CREATE SEQUENCE dedup.fence_counter AS bigint MAXVALUE 17592186044415 NO CYCLE;
 
@@ -244,9 +248,9 @@ BEGIN
   UPDATE dedup.segments SET state = 'sealed', sealed_at_ms = dedup.now_ms() WHERE state = 'open';
   UPDATE dedup.segments SET state = 'open', opened_at_ms = dedup.now_ms(), origin_ms = dedup.now_ms() WHERE segment_id = v_next;
   UPDATE dedup.layout SET current_segment = v_next, generation = generation + 1;
-  PERFORM nextval('dedup.segments_change');
+  PERFORM dedup.changed('segments');
   RETURN 'rotated';
 END $$;
 
-GRANT EXECUTE ON FUNCTION dedup.prepare_segment_v1(), dedup.rotate_v1() TO dedup_janitor;
+GRANT EXECUTE ON FUNCTION dedup.prepare_segment_v1(), dedup.rotate_v1(), dedup.changed(text) TO dedup_janitor;
 GRANT EXECUTE ON FUNCTION dedup.now(), dedup.now_ms(), dedup.t_in(bigint, bigint), dedup.t_out(bigint, int) TO dedup_service, dedup_janitor, dedup_app;

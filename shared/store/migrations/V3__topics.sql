@@ -18,9 +18,6 @@ CREATE TABLE dedup.topics (
   keep_results_ms bigint NOT NULL,           -- from completion on; -1: as long as the record is warm
   changed_ms     bigint  NOT NULL
 );
--- Rises with every change: what instances watch.
-CREATE SEQUENCE dedup.topics_change AS bigint;
-
 -- Until when records of a topic may live: an upper bound, written rarely (once per slack). Never unique, so that no claim waits
 -- for another's transaction here.
 CREATE TABLE dedup.topic_use (topic_id int NOT NULL, live_until_ms bigint NOT NULL);
@@ -56,7 +53,7 @@ CREATE FUNCTION dedup.put_topic_v1(p_name text, p_version bigint, p_stamp uuid, 
   RETURNS TABLE (version bigint, stamp uuid) LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   INSERT INTO dedup.topics AS t (name, version, stamp, generation, groups, revision, deleted, window_ms, lease_ms, lease_max_ms, keep_key, default_region, keep_results_ms, changed_ms)
-    VALUES (p_name, p_version, p_stamp, p_generation, p_groups::jsonb, nextval('dedup.topics_change'), p_deleted, p_window_ms, p_lease_ms, p_lease_max_ms, p_keep_key,
+    VALUES (p_name, p_version, p_stamp, p_generation, p_groups::jsonb, dedup.changed('topics'), p_deleted, p_window_ms, p_lease_ms, p_lease_max_ms, p_keep_key,
             p_default_region, p_keep_results_ms, dedup.now_ms())
   ON CONFLICT (name) DO UPDATE SET version = p_version, stamp = p_stamp, generation = greatest(t.generation, p_generation),
     groups = dedup.higher_generations(t.groups, excluded.groups), revision = excluded.revision, deleted = p_deleted,

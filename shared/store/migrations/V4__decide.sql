@@ -162,11 +162,14 @@ BEGIN
       RETURN;
     END IF;
     IF v_judge > 0 THEN
-      -- Two statements: in one, the insert would meet the row that is being deleted, and the key would be lost. A row of a frozen segment
-      -- stays where it is: it is past its time, and what is granted now comes before it in every look.
+      -- Two statements: in one, the insert would meet the row that is being deleted, and the key would be lost. In a frozen segment nothing
+      -- is deleted: a tombstone says that its row counts no more, nor in the archive that is made of it, where windows end later than here.
       DELETE FROM dedup.claims c WHERE c.segment_id = r.segment_id AND c.digest = a.digest AND c.fence = r.fence AND c.meta = r.meta
           AND dedup.t_out((SELECT origin_ms FROM dedup.segments WHERE segment_id = r.segment_id), c.ends) = r.ends AND NOT r.frozen;
       CONTINUE WHEN NOT FOUND AND NOT r.frozen;
+      IF r.frozen THEN
+        INSERT INTO dedup.tombstones (digest, place) VALUES (a.digest, r.segment_id) ON CONFLICT DO NOTHING;
+      END IF;
       IF v_judge IN (2, 3) THEN
         v_tries := least((r.meta >> 8) + 1, 8388607);
         SELECT * INTO t FROM dedup.claim_texts x WHERE x.digest = a.digest AND x.fence = r.fence;

@@ -106,8 +106,8 @@ END $$;
 -- What an instance's feed asks each second, and whenever it is notified: home time, how far the log and the topics are.
 CREATE FUNCTION dedup.pulse_v1(OUT home_ms bigint, OUT forget_pos bigint, OUT topics_change bigint, OUT segments_change bigint, OUT incarnation int, OUT durable boolean) LANGUAGE sql VOLATILE SECURITY DEFINER
   SET search_path = pg_catalog, pg_temp AS $$
-  SELECT dedup.now_ms(), (SELECT pos FROM dedup.forget_position), (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM dedup.topics_change),
-    (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM dedup.segments_change), dedup.incarnation(),
+  SELECT dedup.now_ms(), (SELECT pos FROM dedup.forget_position), (SELECT n FROM dedup.changes WHERE what = 'topics'),
+    (SELECT n FROM dedup.changes WHERE what = 'segments'), dedup.incarnation(),
     current_setting('fsync')::boolean AND current_setting('full_page_writes')::boolean
       AND current_setting('synchronous_commit') NOT IN ('off', 'local', 'remote_write') $$;
 

@@ -132,10 +132,12 @@ DECLARE
   v_groups jsonb;
   v_floor  bigint;
   v_now    bigint;
+  v_revision bigint;
 BEGIN
   status := dedup.take_rotation();
   IF status <> 'taken' THEN RETURN; END IF;
   IF NOT EXISTS (SELECT 1 FROM dedup.home h WHERE h.home_id = p_home AND h.secret_id = p_secret) THEN status := 'wrong-home'; RETURN; END IF;
+  v_revision := dedup.changed('topics');   -- before the topic's row, as put_topic_v1 does
   SELECT o.* INTO t FROM dedup.topics o WHERE o.name = p_topic AND NOT o.deleted FOR UPDATE;
   IF NOT FOUND THEN status := 'no-topic'; RETURN; END IF;
   status := 'ok';
@@ -149,7 +151,7 @@ BEGIN
       SELECT '' WHERE t.generation < p_generation
       UNION ALL SELECT g.key FROM jsonb_each_text(v_groups) g WHERE g.value::bigint > coalesce((t.groups ->> g.key)::bigint, 0)) x(grp)
     ON CONFLICT ON CONSTRAINT floors_pkey DO UPDATE SET fence = excluded.fence;
-  UPDATE dedup.topics o SET generation = greatest(o.generation, p_generation), groups = v_groups, revision = nextval('dedup.topics_change'), changed_ms = v_now
+  UPDATE dedup.topics o SET generation = greatest(o.generation, p_generation), groups = v_groups, revision = v_revision, changed_ms = v_now
     WHERE o.topic_id = t.topic_id;
   UPDATE dedup.layout SET generation = generation + 1;   -- a caller with an older snapshot must not go on with the old generation
   UPDATE dedup.forget_position p SET pos = p.pos + 1 RETURNING p.pos INTO pos;

@@ -88,7 +88,7 @@ BEGIN
     PERFORM dedup.carry_one(p_segment, v_digest, v_layout.current_segment, v_layout.origin_ms);
   END LOOP;
   UPDATE dedup.layout SET generation = generation + 1;
-  PERFORM nextval('dedup.segments_change');
+  PERFORM dedup.changed('segments');
   RETURN 'frozen';
 END $$;
 
@@ -134,7 +134,7 @@ BEGIN
   IF NOT FOUND THEN RETURN 'not-frozen'; END IF;
   DELETE FROM dedup.tombstones WHERE place = p_segment;
   UPDATE dedup.layout SET generation = generation + 1;
-  PERFORM nextval('dedup.segments_change');
+  PERFORM dedup.changed('segments');
   RETURN 'retired';
 END $$;
 
@@ -172,7 +172,7 @@ BEGIN
   END IF;
   UPDATE dedup.archives x SET state = 'live' WHERE x.archive_id = p_archive;
   UPDATE dedup.layout SET generation = generation + 1;
-  PERFORM nextval('dedup.segments_change');
+  PERFORM dedup.changed('segments');
   RETURN 'published';
 END $$;
 
@@ -186,7 +186,7 @@ BEGIN
   IF NOT FOUND THEN RETURN 'not-past'; END IF;
   UPDATE dedup.segments SET state = 'dropped' WHERE archive_id = p_archive;
   UPDATE dedup.layout SET generation = generation + 1;
-  PERFORM nextval('dedup.segments_change');
+  PERFORM dedup.changed('segments');
   RETURN 'dropped';
 END $$;
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use dedup_testbed::wait_until;
 use serde_json::{Value, json};
 
 use super::{Cold, all_are, check_all, cold_duplicate};
@@ -143,6 +144,47 @@ fn every_kind_of_record_survives_every_tier() {
                       (SELECT 1 FROM dedup.segments s WHERE s.parted AND tablename IN ('claims_s' || s.segment_id, 'results_s' || s.segment_id))";
         let orphans: i64 = cold.owner().await.query_one(tables, &[]).await.unwrap().get(0);
         assert_eq!(orphans, 0);
+        cold.testbed.stop().await.unwrap();
+    });
+}
+
+/// P3: a window ends while the segment of its record is being archived, and the key is granted anew. Its new owner gives it back, or its lease
+/// lapses: then the next one is to handle it. The archive, where windows end up to a day later, does not say that it is done.
+/// Seen to fail with rows of frozen segments that stay as they are when their key is granted anew.
+#[test]
+fn a_key_granted_anew_while_its_segment_is_archived_is_its_new_owners() {
+    run(async {
+        let mut cold = Cold::start("warm_ms = 86400000\n").await;
+        let url = cold.url();
+        let t = topic_with(&url, "anew", json!({"window_ms": 40 * 86_400_000_i64, "lease_ms": 1000})).await;
+        let short = ["eu:released", "eu:lapsed", "eu:checked", "eu:left"].map(|key| json!({"key": key, "window_ms": 172_800_000 + 3_600_000}));
+        let reply = post(&url, &format!("/v1/topics/{t}/checks/batch"), json!({"detail": "verdict", "items": short})).await;
+        assert_eq!(reply.body["counts"], json!({"first": 4}), "{reply:?}");
+        check(&url, &t, json!({"key": "eu:long"})).await.is("first");
+        cold.next_day().await;
+        cold.janitor().fail_at("archive.built");
+        cold.forward(DAY).await;
+        wait_until("the archive is built and does not count yet", Duration::from_secs(30), || async {
+            if cold.janitor().ended().await.is_some() { Ok(()) } else { Err(cold.plan().await) }
+        })
+        .await;
+        check(&url, &t, json!({"key": "eu:released"})).await.is("duplicate");
+        cold.forward(Duration::from_secs(4000)).await;
+        let released = claim(&url, &t, json!({"key": "eu:released"})).await.is("first");
+        claim(&url, &t, json!({"key": "eu:lapsed"})).await.is("first");
+        check(&url, &t, json!({"key": "eu:checked"})).await.is("first");
+        release(&url, &released.text("claim_token")).await;
+        cold.janitor().start().await.unwrap();
+        cold.settled().await;
+        assert_eq!(cold.archives().await, 1, "{:?}", cold.segments().await);
+        cold.forward(Duration::from_secs(10)).await;
+        for key in ["eu:released", "eu:lapsed"] {
+            assert_eq!(claim(&url, &t, json!({"key": key})).await.is("first").body["attempt"], json!(2), "{key}");
+        }
+        check(&url, &t, json!({"key": "eu:checked"})).await.is("duplicate");
+        // Nobody asked for this one meanwhile: it is remembered until the archive's end of its window.
+        cold_duplicate(&url, &t, "eu:left").await;
+        cold_duplicate(&url, &t, "eu:long").await;
         cold.testbed.stop().await.unwrap();
     });
 }

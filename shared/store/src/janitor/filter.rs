@@ -135,7 +135,7 @@ impl Janitor {
         if set != 1 {
             return Err(JanitorError::Verification(format!("segment {segment} is no longer without a filter")));
         }
-        tx.execute("SELECT nextval('dedup.segments_change') /* dedup: publish filter */", &[]).await?;
+        tx.execute("SELECT dedup.changed('segments') /* dedup: publish filter */", &[]).await?;
         reached("filter.built");
         tx.commit().await?;
         reached("filter.published");
