@@ -127,7 +127,9 @@ impl Problem {
             RefusalKind::StoreUnavailable => {
                 (Code::StoreUnavailable, "the home answered with an error of its own; see the service's log", 1000)
             }
-            RefusalKind::OutcomeUnknown => (Code::ClaimOutcomeUnknown, "a reply was lost; the same request_id settles it", 200),
+            RefusalKind::OutcomeUnknown => {
+                (Code::ClaimOutcomeUnknown, "a reply was lost; the same call, with the same request_id where it has one, settles it", 200)
+            }
             RefusalKind::TopicUnknown => (Code::TopicNotFound, "the key's home does not know the topic", 1000),
         };
         let problem = Self::new(code, detail);

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::home::{Home, Homes};
 use crate::postgres::{Raised, TopicRow, call_put_topic, call_raise_generation, call_topic_in_use};
-use crate::{Refusal, RefusalKind};
+use crate::{Applied, Refusal, RefusalKind};
 
 /// What a PUT sets.
 #[derive(Debug, Clone)]
@@ -156,9 +156,10 @@ impl Topics {
         self.homes.iter().filter_map(|h| h.topic(topic)).max_by_key(|c| c.row.rank()).filter(|c| !c.row.deleted).map(|c| c.policy)
     }
 
-    async fn refresh(&self) {
+    /// Reads the topics of all homes; of each in turn, whether that worked.
+    async fn refresh(&self) -> Vec<bool> {
         let asked = Instant::now();
-        join_all(self.homes.iter().filter(|h| h.refusal().is_none()).map(|h| h.topics_as_of(asked))).await;
+        join_all(self.homes.iter().map(|h| async move { h.refusal().is_none() && h.topics_as_of(asked).await })).await
     }
 
     /// Names of all live topics: those that every home that answers has by now.
@@ -209,12 +210,16 @@ impl Topics {
             }
             // The same again changes nothing; homes that lag get it now.
             if let Some(row) = old.as_ref().filter(|row| !row.deleted && put.spec.is_of(&row.policy)) {
-                let homes = self.offer_all(row, deadline).await;
-                return Ok(PutOutcome { policy: row.policy.clone(), homes });
+                let kept = self.offer_all(row, deadline).await;
+                // It is not the newest any more, or was read before a home was lost sight of.
+                if kept.iter().any(|(_, rank)| rank.is_some_and(|rank| rank > row.rank())) {
+                    continue;
+                }
+                return Ok(PutOutcome { policy: row.policy.clone(), homes: applied(kept, row) });
             }
             let row = next(old.as_ref(), &put);
             if self.settle(&row, deadline).await? {
-                let homes = self.offer_all(&row, deadline).await;
+                let homes = applied(self.offer_all(&row, deadline).await, &row);
                 return Ok(PutOutcome { policy: row.policy, homes });
             }
         }
@@ -222,12 +227,15 @@ impl Topics {
     }
 
     /// Has one home decide between changes that were made of the same version: the first by name that can be reached. False: another was first.
+    /// A home that may have taken it ends it: asking the next one then could have both decide.
     async fn settle(&self, row: &TopicRow, deadline: Instant) -> Result<bool, TopicsError> {
         let mut homes: Vec<&Arc<Home>> = self.homes.iter().collect();
         homes.sort_by(|a, b| a.spec.name.cmp(&b.spec.name));
         for home in homes {
-            if let Some(kept) = offer(home, row, true, deadline).await {
-                return Ok(kept == row.rank());
+            match offer(home, row, true, deadline).await {
+                Ok(kept) => return Ok(kept == row.rank()),
+                Err(refusal) if refusal.applied == Applied::Unknown => return Err(refusal.into()),
+                Err(_) => {}
             }
         }
         Err(Refusal::not_applied(RefusalKind::HomeUnavailable).into())
@@ -258,7 +266,7 @@ impl Topics {
             self.refresh().await;
             return Err(TopicsError::VersionDiffers { current: self.newest(topic).map_or(0, |r| r.policy.version) });
         }
-        let homes = self.offer_all(&row, deadline).await;
+        let homes = applied(self.offer_all(&row, deadline).await, &row);
         Ok(DeleteOutcome { version: row.policy.version, homes })
     }
 
@@ -272,7 +280,7 @@ impl Topics {
         reason: &str,
         deadline: Instant,
     ) -> Result<ForgotAll, TopicsError> {
-        self.refresh().await;
+        let fresh = self.refresh().await;
         let mut policy = self.newest(topic).filter(|r| !r.deleted).ok_or(TopicsError::NotFound)?.policy;
         let generation = match group {
             None => {
@@ -289,16 +297,22 @@ impl Topics {
             }
         };
         let (policy, group) = (&policy, group.unwrap_or_default());
-        let raised = |h: Arc<Home>| async move { (h.spec.name.clone(), raise(&h, policy, actor, group, reason, deadline).await) };
-        let homes = join_all(self.homes.iter().map(|h| raised(Arc::clone(h)))).await;
-        if homes.iter().all(|(_, pos)| pos.is_none()) {
-            return Err(Refusal::not_applied(RefusalKind::HomeUnavailable).into());
+        let raised = join_all(self.homes.iter().zip(fresh).map(|(home, fresh)| async move {
+            // A home whose copy could not be read may have this generation already, and would forget nothing: it is left to the repair.
+            if fresh { raise(home, policy, actor, group, reason, deadline).await } else { Err(AWAY) }
+        }))
+        .await;
+        if raised.iter().all(Result::is_err) {
+            let unknown = raised.iter().filter_map(|r| r.err()).find(|refusal| refusal.applied == Applied::Unknown);
+            return Err(unknown.unwrap_or(AWAY).into());
         }
-        Ok(ForgotAll { generation, homes })
+        let names = self.homes.iter().map(|h| h.spec.name.clone());
+        Ok(ForgotAll { generation, homes: names.zip(raised.into_iter().map(Result::ok)).collect() })
     }
 
-    async fn offer_all(&self, row: &TopicRow, deadline: Instant) -> Vec<(String, bool)> {
-        join_all(self.homes.iter().map(|h| async move { (h.spec.name.clone(), reached(h, row, deadline).await) })).await
+    /// Gives every home a copy; what each has afterwards, as (version, stamp), where it could be asked.
+    async fn offer_all(&self, row: &TopicRow, deadline: Instant) -> Vec<(String, Option<(i64, Uuid)>)> {
+        join_all(self.homes.iter().map(|h| async move { (h.spec.name.clone(), offer(h, row, false, deadline).await.ok()) })).await
     }
 
     /// Gives every home that can be reached the newest copy of every topic: what a PUT could not reach then is reached now.
@@ -311,7 +325,8 @@ impl Topics {
             for home in self.homes.iter() {
                 let lags = home.topic(&name).is_none_or(|c| c.row.rank() < newest.rank() || c.policy.is_behind(&newest.policy));
                 if lags && home.refusal().is_none() && home.topics_loaded() {
-                    let applied = reached(home, &newest, Instant::now() + Duration::from_secs(2)).await;
+                    let kept = offer(home, &newest, false, Instant::now() + Duration::from_secs(2)).await;
+                    let applied = kept.is_ok_and(|kept| kept >= newest.rank());
                     tracing::info!(home = %home.spec.name, topic = %name, version = newest.policy.version, applied, "repaired a topic that lagged");
                 }
             }
@@ -339,6 +354,8 @@ fn next(old: Option<&TopicRow>, put: &PutTopic) -> TopicRow {
     TopicRow { policy, stamp: Uuid::new_v4(), deleted: false, changed_ms: 0 }
 }
 
+/// What is said of a home that cannot be asked.
+const AWAY: Refusal = Refusal { kind: RefusalKind::HomeUnavailable, applied: Applied::No };
 /// Most changes of others that one change gives way to.
 const SETTLE_TRIES: usize = 50;
 /// Between two tries to raise a generation: each may make claims wait.
@@ -347,24 +364,23 @@ const RAISE_PAUSE: Duration = Duration::from_secs(1);
 const LATER: (&str, &str) = ("repair", "forgotten while this home was away");
 
 /// Raises the generations in one home; its position in the forget log.
-async fn raise(home: &Home, policy: &TopicPolicy, actor: &str, group: &str, reason: &str, deadline: Instant) -> Option<i64> {
+async fn raise(home: &Home, policy: &TopicPolicy, actor: &str, group: &str, reason: &str, deadline: Instant) -> Result<i64, Refusal> {
     loop {
-        let raised =
-            home.direct(deadline, async |client, who| call_raise_generation(client, who, policy, actor, group, reason).await).await;
-        match raised {
-            Ok(Raised::Done(pos)) => {
+        let raised = home.direct(deadline, async |client, who| call_raise_generation(client, who, policy, actor, group, reason).await);
+        match raised.await? {
+            Raised::Done(pos) => {
                 home.topics_as_of(Instant::now()).await;
-                return Some(pos);
+                return Ok(pos);
             }
-            Ok(Raised::Busy) if Instant::now() + RAISE_PAUSE < deadline => tokio::time::sleep(RAISE_PAUSE).await,
-            _ => return None,
+            Raised::Busy if Instant::now() + RAISE_PAUSE < deadline => tokio::time::sleep(RAISE_PAUSE).await,
+            Raised::Busy => return Err(Refusal::not_applied(RefusalKind::Overloaded)),
+            Raised::NoTopic | Raised::WrongHome => return Err(AWAY),
         }
     }
 }
 
-/// Gives a home a copy; what it has afterwards, as (version, stamp). `next`: it shall take it only if its version is higher. `None`: it could not be
-/// asked.
-async fn offer(home: &Home, row: &TopicRow, next: bool, deadline: Instant) -> Option<(i64, Uuid)> {
+/// Gives a home a copy; what it has afterwards, as (version, stamp). `next`: it shall take it only if its version is higher.
+async fn offer(home: &Home, row: &TopicRow, next: bool, deadline: Instant) -> Result<(i64, Uuid), Refusal> {
     // What was forgotten elsewhere is forgotten here by its own call, which sees to the claims under way.
     let here = home.topic(&row.policy.topic).filter(|c| !c.row.deleted && !row.deleted);
     if here.as_ref().is_some_and(|c| c.policy.is_behind(&row.policy)) {
@@ -372,14 +388,14 @@ async fn offer(home: &Home, row: &TopicRow, next: bool, deadline: Instant) -> Op
         raise(home, &row.policy, actor, "", reason, deadline).await?;
     }
     if let Some(rank) = here.map(|c| c.row.rank()).filter(|rank| *rank >= row.rank()) {
-        return Some(rank);
+        return Ok(rank);
     }
-    let kept = home.direct(deadline, async |client, _| call_put_topic(client, row, next).await).await.ok()?;
+    let kept = home.direct(deadline, async |client, _| call_put_topic(client, row, next).await).await?;
     home.topics_as_of(Instant::now()).await;
-    Some(kept)
+    Ok(kept)
 }
 
-/// Whether a home has this copy now, or a newer one.
-async fn reached(home: &Home, row: &TopicRow, deadline: Instant) -> bool {
-    offer(home, row, false, deadline).await.is_some_and(|kept| kept >= row.rank())
+/// Which homes have this copy now, or a newer one.
+fn applied(kept: Vec<(String, Option<(i64, Uuid)>)>, row: &TopicRow) -> Vec<(String, bool)> {
+    kept.into_iter().map(|(home, rank)| (home, rank.is_some_and(|rank| rank >= row.rank()))).collect()
 }

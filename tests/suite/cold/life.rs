@@ -157,7 +157,8 @@ fn a_key_granted_anew_while_its_segment_is_archived_is_its_new_owners() {
         let mut cold = Cold::start("warm_ms = 86400000\n").await;
         let url = cold.url();
         let t = topic_with(&url, "anew", json!({"window_ms": 40 * 86_400_000_i64, "lease_ms": 1000})).await;
-        let short = ["eu:released", "eu:lapsed", "eu:checked", "eu:left"].map(|key| json!({"key": key, "window_ms": 172_800_000 + 3_600_000}));
+        let short =
+            ["eu:released", "eu:lapsed", "eu:checked", "eu:left"].map(|key| json!({"key": key, "window_ms": 172_800_000 + 3_600_000}));
         let reply = post(&url, &format!("/v1/topics/{t}/checks/batch"), json!({"detail": "verdict", "items": short})).await;
         assert_eq!(reply.body["counts"], json!({"first": 4}), "{reply:?}");
         check(&url, &t, json!({"key": "eu:long"})).await.is("first");

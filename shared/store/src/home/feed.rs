@@ -14,8 +14,7 @@ use crate::chain::chain;
 use crate::hot::HotTier;
 use crate::local::LocalTier;
 use crate::postgres::{
-    Feed, Identity, Pulse, call_feed_gone, call_feed_seen, call_forgets, call_heartbeat, call_hello, call_pulse, call_topics, check_home,
-    open_feed,
+    Feed, Identity, Pulse, call_feed_gone, call_feed_seen, call_forgets, call_heartbeat, call_hello, call_pulse, check_home, open_feed,
 };
 use crate::sabotage;
 
@@ -185,7 +184,7 @@ async fn pulse(home: &Home, feed: &Feed, caches: &Caches, topics_seen: Option<i6
         return Err("an older primary answered".into());
     }
     if topics_seen != Some(topics_change) {
-        home.set_topics(within(call_topics(&feed.client)).await?);
+        within(home.follow_topics(&feed.client)).await?;
     }
     if home.segments_change.swap(segments_change, Ordering::AcqRel) != segments_change {
         home.segments_changed.notify_one();
@@ -195,11 +194,6 @@ async fn pulse(home: &Home, feed: &Feed, caches: &Caches, topics_seen: Option<i6
     let keep = i64::try_from(caches.keep_forgets.as_millis()).unwrap_or(i64::MAX / 4);
     if forget_pos > known || !home.forgets.is_loaded() {
         let entries = within(call_forgets(&feed.client, known, home_ms - keep)).await?;
-        // A topic or group was forgotten (an entry of no digest). The counter of changes is a sequence: it may have been seen to rise before the
-        // change was committed, and the topics been read as they were. Now that the entry is seen, the topics are as they are since.
-        if entries.iter().any(|(_, digest)| digest.0.is_nil()) {
-            home.set_topics(within(call_topics(&feed.client)).await?);
-        }
         home.forgets.extend(&entries, forget_pos.max(entries.last().map_or(0, |e| e.0)), home_ms, keep);
         if sabotage::is("back-fill-after-forget") {
             return Ok(topics_change);

@@ -118,8 +118,9 @@ pub(crate) struct Home {
     /// The home's counter of changes of segments; -1: not heard of yet.
     segments_change: AtomicI64,
     segments_changed: Arc<Notify>,
-    /// When the latest reading of topics began.
-    topics_gate: tokio::sync::Mutex<Option<Instant>>,
+    /// When the latest reading of topics began, and whether it worked. They are read one after another, so that what an older reading saw never
+    /// takes the place of what a newer one saw.
+    topics_gate: tokio::sync::Mutex<Option<(Instant, bool)>>,
     /// Questions that wait or are in flight.
     queued: AtomicUsize,
     round_trip_us: AtomicI64,
@@ -268,28 +269,38 @@ impl Home {
         self.topics_loaded.store(true, Ordering::Release);
     }
 
-    /// Makes sure that the topics known here were read at `asked` or later. Many may ask at once: one reads for all, and reads are spaced,
-    /// so that asking for unknown names does not become load.
-    pub async fn topics_as_of(&self, asked: Instant) {
+    /// Whether the topics known here were read at `asked` or later; reads them if not. Many may ask at once: one reads for all, and reads are
+    /// spaced, so that asking for unknown names does not become load.
+    pub async fn topics_as_of(&self, asked: Instant) -> bool {
         const SPACING: Duration = Duration::from_millis(20);
-        let mut last_begun = self.topics_gate.lock().await;
-        if last_begun.is_some_and(|begun| begun >= asked) {
-            return;
-        }
-        if let Some(begun) = *last_begun {
+        let mut latest = self.topics_gate.lock().await;
+        if let Some((begun, worked)) = *latest {
+            if begun >= asked {
+                return worked;
+            }
             tokio::time::sleep_until((begun + SPACING).into()).await;
         }
-        *last_begun = Some(Instant::now());
-        self.reload_topics().await;
+        let begun = Instant::now();
+        let worked = self.reload_topics().await;
+        *latest = Some((begun, worked));
+        worked
     }
 
-    async fn reload_topics(&self) {
-        let Ok(line) = self.line(false).await else { return };
+    async fn reload_topics(&self) -> bool {
+        let Ok(line) = self.line(false).await else { return false };
         let rows = tokio::time::timeout(Duration::from_secs(2), call_topics(&***line.client())).await;
-        self.lines.done(&line, matches!(rows, Ok(Ok(_))));
-        if let Ok(Ok(rows)) = rows {
-            self.set_topics(rows);
-        }
+        let rows = rows.ok().and_then(Result::ok);
+        self.lines.done(&line, rows.is_some());
+        rows.map(|rows| self.set_topics(rows)).is_some()
+    }
+
+    /// Reads the topics over the feed's own connection.
+    async fn follow_topics(&self, client: &tokio_postgres::Client) -> Result<(), tokio_postgres::Error> {
+        let mut latest = self.topics_gate.lock().await;
+        let begun = Instant::now();
+        self.set_topics(call_topics(client).await?);
+        *latest = Some((begun, true));
+        Ok(())
     }
 
     /// Whether the topics were ever read.
