@@ -28,8 +28,7 @@ pub async fn ask(
     also_skip: &[Uuid],
 ) -> Result<Vec<Uuid>, tokio_postgres::Error> {
     let n = digests.len();
-    let (ones, zeros, defaults) = (vec![1i32; n], vec![0i32; n], vec![-1i64; n]);
-    let claims = vec![false; n];
+    let (ones, zeros) = (vec![1i32; n], vec![0i32; n]);
     let requests: Vec<i64> = (0..n).map(|_| rand::random::<i64>() | 1).collect();
     let (none_int, none_text, none_owner): (Vec<i32>, Vec<String>, Vec<Option<String>>) = Default::default();
     // The skip rule: the filters that were used, and where each digest may be all the same.
@@ -41,20 +40,21 @@ pub async fn ask(
             maybe_place.push(filter.head().place);
         }
     }
-    let params: [&(dyn ToSql + Sync); 19] = [
+    let params: [&(dyn ToSql + Sync); 20] = [
         &home.0,
         &home.1,
         &i64::MAX,
         &used,
         &vec![topic],
         &vec![1i64],
+        &[1i32].as_slice(),
+        &[false].as_slice(),
+        &[-1i64].as_slice(),
+        &[-1i64].as_slice(),
         &digests,
         &ones,
-        &claims,
         &requests,
         &zeros,
-        &defaults,
-        &defaults,
         &maybe_item,
         &maybe_place,
         &none_int,
@@ -63,7 +63,7 @@ pub async fn ask(
         &none_owner,
     ];
     let row = client
-        .query_one("SELECT status, kind, digest FROM dedup.decide_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)", &params)
+        .query_one("SELECT status, kind, digest FROM dedup.decide_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)", &params)
         .await?;
     assert_eq!(row.get::<_, String>(0), "ok");
     let kinds: Vec<i32> = row.get(1);

@@ -314,56 +314,33 @@ CREATE FUNCTION dedup.result_of(p_digest uuid, p_fence bigint, p_now bigint, OUT
     FROM dedup.results r CROSS JOIN LATERAL (SELECT r.keep_until_ms > 0 AND p_now >= r.keep_until_ms AS gone) g
     WHERE r.digest = p_digest AND (r.fence = p_fence OR p_fence = 0 AND r.keep_until_ms > p_now) ORDER BY r.fence DESC LIMIT 1 $$;
 
--- Keeps what people want to read beside new grants. p_kind, p_granted, p_fence: what was decided; p_topic, p_claim: of the asked digests; p_ids, p_keep: of the
--- topics that p_topic points to; p_item: index of the asked digest.
-CREATE FUNCTION dedup.keep_texts(p_kind int[], p_granted uuid[], p_fence bigint[], p_digest uuid[], p_topic int[], p_claim boolean[], p_ids int[], p_keep text[],
+-- Keeps what people want to read beside new grants. p_kind, p_granted, p_fence: what was decided; p_digest, p_terms: what was asked on which terms; p_topic,
+-- p_claim: the terms; p_ids, p_keep: of the topics that p_topic points to; p_item: index of the asked digest.
+CREATE FUNCTION dedup.keep_texts(p_kind int[], p_granted uuid[], p_fence bigint[], p_digest uuid[], p_terms int[], p_topic int[], p_claim boolean[], p_ids int[], p_keep text[],
     p_item int[], p_group text[], p_key text[], p_owner text[])
   RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   INSERT INTO dedup.claim_texts AS t (digest, fence, topic_id, grp, key, owner)
-    SELECT x.digest, x.fence, p_ids[p_topic[k.n]], k.grp, CASE p_keep[p_topic[k.n]] WHEN 'never' THEN NULL ELSE k.key END, k.owner
+    SELECT x.digest, x.fence, p_ids[t.topic], k.grp, CASE p_keep[t.topic] WHEN 'never' THEN NULL ELSE k.key END, k.owner
       FROM unnest(p_item, p_group, p_key, p_owner) k(n, grp, key, owner) JOIN unnest(p_kind, p_granted, p_fence) x(kind, digest, fence) ON x.digest = p_digest[k.n]
-      WHERE x.kind = 1 AND (p_claim[k.n] OR p_keep[p_topic[k.n]] = 'always')
+        CROSS JOIN LATERAL (SELECT p_topic[p_terms[k.n]] AS topic, p_claim[p_terms[k.n]] AS claim) t
+      WHERE x.kind = 1 AND (t.claim OR p_keep[t.topic] = 'always')
       ORDER BY x.digest
     ON CONFLICT ON CONSTRAINT claim_texts_pkey DO UPDATE SET fence = excluded.fence, topic_id = excluded.topic_id, grp = excluded.grp, key = excluded.key,
       owner = excluded.owner, note = NULL;
 END $$;
 
--- What nobody has asked for, which is most of what is `first`: straight into the open segment. For callers that know nothing else to be live:
--- there the unique index is the look. What it refuses, for whatever reason, is judged by decide_rows. p_maybe_item: left out too.
--- held: somebody's open transaction holds one of the keys; nothing was granted.
-CREATE FUNCTION dedup.grant_fresh(p_digest uuid[], p_topic int[], p_claim boolean[], p_request bigint[], p_fp int[], p_window bigint[], p_lease bigint[], p_maybe_item int[],
-    p_windows bigint[], p_leases bigint[], p_current int, p_origin bigint, p_fence bigint, p_now bigint,
-    OUT digest uuid[], OUT fence bigint[], OUT request_hash bigint[], OUT fingerprint int[], OUT expires bigint[], OUT ends bigint[], OUT meta int[], OUT until bigint, OUT held boolean)
-  LANGUAGE plpgsql SET lock_timeout = '25ms' AS $$
-#variable_conflict use_column
-BEGIN
-  held := false;
-  WITH granted AS (
-    INSERT INTO dedup.claims AS c (digest, fence, request_hash, segment_id, fingerprint, first_seen, expires, ends, meta)
-      SELECT i.digest, p_fence | nextval('dedup.fence_counter'), i.request, p_current, i.fp, dedup.t_in(p_origin, p_now), dedup.t_in(p_origin, dedup.after(p_now, w.win)),
-             dedup.t_in(p_origin, CASE WHEN i.claim THEN p_now + least(CASE i.lease WHEN -1 THEN p_leases[i.topic] ELSE i.lease END, w.win) ELSE p_now END),
-             CASE WHEN i.claim THEN 257 ELSE 275 END
-        FROM unnest(p_digest, p_topic, p_claim, p_request, p_fp, p_window, p_lease) WITH ORDINALITY i(digest, topic, claim, request, fp, win, lease, n)
-        CROSS JOIN LATERAL (SELECT CASE i.win WHEN -1 THEN p_windows[i.topic] ELSE i.win END AS win) w
-        WHERE p_maybe_item = '{}' OR NOT i.n = ANY (p_maybe_item)
-      ON CONFLICT DO NOTHING
-      RETURNING c.digest, c.fence, c.request_hash, c.fingerprint, dedup.t_out(p_origin, c.expires) AS expires, dedup.t_out(p_origin, c.ends) AS ends, c.meta)
-  SELECT array_agg(g.digest), array_agg(g.fence), array_agg(g.request_hash), array_agg(g.fingerprint), array_agg(g.expires), array_agg(g.ends), array_agg(g.meta), max(g.expires)
-    INTO digest, fence, request_hash, fingerprint, expires, ends, meta, until FROM granted g;
-EXCEPTION WHEN lock_not_available THEN
-  held := true;
-END $$;
-
 -- The call of a service instance. Arrays of one length over different digests, sorted by digest.
 --   p_skip          ids of the filters used for all keys; p_maybe_*: (item, segment, or minus an archive) pairs whose filter said "maybe"
---   p_topics        names with the revisions the caller knows; p_topic: index into them, from 1
---   p_window        ms, 9223372036854775807 = forever, -1 = the topic's; p_lease: ms, -1 = the topic's
+--   p_topics        names with the revisions the caller knows
+--   p_topic, p_claim, p_window, p_lease  the different terms that are asked for, few as a rule: index into the topics, from 1; whether it is a
+--                   claim; ms, 9223372036854775807 = forever, -1 = the topic's; ms, -1 = the topic's
+--   p_terms         for each digest: index into the terms, from 1
 --   p_text_*        what to keep beside records (item index from 1)
 -- status: ok · wrong-home · stale-topics · too-late (home time is past p_not_after: nothing was done)
 -- Rows of facts come as parallel arrays. r_*: results of the done ones. home_ms is read last.
 CREATE FUNCTION dedup.decide_v1(p_home uuid, p_secret bytea, p_not_after bigint, p_skip uuid[], p_topics text[], p_revisions bigint[],
-    p_digest uuid[], p_topic int[], p_claim boolean[], p_request bigint[], p_fp int[], p_window bigint[], p_lease bigint[],
+    p_topic int[], p_claim boolean[], p_window bigint[], p_lease bigint[], p_digest uuid[], p_terms int[], p_request bigint[], p_fp int[],
     p_maybe_item int[], p_maybe_segment int[], p_text_item int[], p_group text[], p_key text[], p_owner text[],
     OUT status text, OUT as_of bigint, OUT incarnation int,
     OUT kind int[], OUT digest uuid[], OUT fence bigint[], OUT request_hash bigint[], OUT fingerprint int[], OUT first_seen bigint[], OUT expires bigint[],
@@ -386,11 +363,16 @@ DECLARE
   v_held     boolean := false;
   v_rest     int[];
   v_maybe    int[];
+  v_first    int;
+  v_expires  int[];
+  v_ends     int[];
+  v_meta     int[];
+  v_timeout  text;
+  v_until    bigint;
   v_fresh    int := 0;
   v_granted  boolean;
   v_open     boolean := false;
   v_results  boolean := false;
-  v_until    bigint;
 BEGIN
   PERFORM pg_advisory_xact_lock_shared(1684366453, 1);   -- ROTATION: the layout below stays true until this transaction ends
   -- Every statement has its price to start, which a call of few keys feels: what can be read at once is.
@@ -424,12 +406,39 @@ BEGIN
   ELSE
     v_fence := dedup.fence_base();   -- refuses
   END IF;
+  FOR i IN 1 .. cardinality(p_topic) LOOP
+    p_window[i] := CASE p_window[i] WHEN -1 THEN v_windows[p_topic[i]] ELSE p_window[i] END;
+    p_lease[i] := CASE p_lease[i] WHEN -1 THEN v_leases[p_topic[i]] ELSE p_lease[i] END;
+  END LOOP;
+  -- What nobody has asked for, which is most of what is `first`, goes straight into the open segment where nothing else is live for this
+  -- caller: there the unique index is the look. What it refuses, for whatever reason, is judged below.
   IF v_layout.archives IS NULL AND v_layout.segments = ARRAY[v_layout.current_segment] THEN
-    SELECT g.digest, g.fence, g.request_hash, g.fingerprint, g.expires, g.ends, g.meta, g.until, g.held
-      INTO digest, fence, request_hash, fingerprint, expires, ends, meta, v_until, v_held
-      FROM dedup.grant_fresh(p_digest, p_topic, p_claim, p_request, p_fp, p_window, p_lease, p_maybe_item, v_windows, v_leases,
-                             v_layout.current_segment, v_layout.origin_ms, v_fence, home_ms) g;
+    v_first := dedup.t_in(v_layout.origin_ms, home_ms);
+    FOR i IN 1 .. cardinality(p_topic) LOOP
+      v_expires[i] := dedup.t_in(v_layout.origin_ms, dedup.after(home_ms, p_window[i]));
+      v_ends[i] := CASE WHEN p_claim[i] THEN dedup.t_in(v_layout.origin_ms, home_ms + least(p_lease[i], p_window[i])) ELSE v_first END;
+      v_meta[i] := CASE WHEN p_claim[i] THEN 257 ELSE 275 END;
+    END LOOP;
+    v_timeout := current_setting('lock_timeout');
+    BEGIN
+      PERFORM set_config('lock_timeout', '25ms', true);
+      WITH granted AS (
+        INSERT INTO dedup.claims AS c (digest, fence, request_hash, segment_id, fingerprint, first_seen, expires, ends, meta)
+          SELECT i.digest, v_fence | nextval('dedup.fence_counter'), i.request, v_layout.current_segment, i.fp, v_first, v_expires[i.terms], v_ends[i.terms], v_meta[i.terms]
+            FROM unnest(p_digest, p_terms, p_request, p_fp) WITH ORDINALITY i(digest, terms, request, fp, n)
+            WHERE p_maybe_item = '{}' OR NOT i.n = ANY (p_maybe_item)
+          ON CONFLICT DO NOTHING
+          RETURNING c.digest, c.fence, c.request_hash, c.fingerprint, c.expires, c.ends, c.meta)
+      SELECT array_agg(g.digest), array_agg(g.fence), array_agg(g.request_hash), array_agg(g.fingerprint), array_agg(g.meta), array_agg(g.expires), array_agg(g.ends)
+        INTO digest, fence, request_hash, fingerprint, meta, v_expires, v_ends FROM granted g;
+      PERFORM set_config('lock_timeout', v_timeout, true);
+    EXCEPTION WHEN lock_not_available THEN
+      v_held := true;   -- somebody's open transaction holds one of the keys; nothing was granted
+    END;
     v_fresh := coalesce(cardinality(digest), 0);
+    SELECT array_agg(g.expires), array_agg(g.ends), max(g.expires) INTO expires, ends, v_until
+      FROM (SELECT dedup.t_out(v_layout.origin_ms, x.expires) AS expires, dedup.t_out(v_layout.origin_ms, x.ends) AS ends FROM unnest(v_expires, v_ends) x(expires, ends)) g
+      WHERE v_fresh > 0;
     kind := array_fill(1, ARRAY[v_fresh]);
     first_seen := array_fill(home_ms, ARRAY[v_fresh]);
     at_ms := first_seen;
@@ -437,8 +446,7 @@ BEGIN
   v_granted := v_fresh > 0;
   IF v_fresh < cardinality(p_digest) THEN
     v_rest := ARRAY(SELECT i.n::int FROM unnest(p_digest) WITH ORDINALITY i(digest, n) LEFT JOIN unnest(decide_v1.digest) g(granted) ON g.granted = i.digest WHERE g.granted IS NULL ORDER BY i.n);
-    SELECT array_agg((r.n, p_digest[r.i], p_topic[r.i], p_claim[r.i], p_request[r.i], p_fp[r.i], CASE p_window[r.i] WHEN -1 THEN v_windows[p_topic[r.i]] ELSE p_window[r.i] END,
-                      CASE p_lease[r.i] WHEN -1 THEN v_leases[p_topic[r.i]] ELSE p_lease[r.i] END)::dedup.ask ORDER BY r.n)
+    SELECT array_agg((r.n, p_digest[r.i], p_topic[p_terms[r.i]], p_claim[p_terms[r.i]], p_request[r.i], p_fp[r.i], p_window[p_terms[r.i]], p_lease[p_terms[r.i]])::dedup.ask ORDER BY r.n)
       INTO v_asks FROM unnest(v_rest) WITH ORDINALITY r(i, n);
     v_maybe := p_maybe_item;
     IF v_fresh > 0 AND v_maybe <> '{}' THEN
@@ -453,15 +461,15 @@ BEGIN
            greatest(v_until, max(x.expires) FILTER (WHERE x.kind = 1))
       INTO kind, digest, fence, request_hash, fingerprint, first_seen, expires, ends, meta, at_ms, v_granted, v_open, v_results, v_until FROM unnest(v_facts) x;
   END IF;
-  IF v_granted AND cardinality(v_ids) = 1 THEN
-    PERFORM dedup.topic_used(v_ids[1], v_until, home_ms);
+  IF v_granted AND cardinality(p_topic) = 1 THEN
+    PERFORM dedup.topic_used(v_ids[p_topic[1]], v_until, home_ms);
   ELSIF v_granted THEN
     PERFORM dedup.topic_used(v_ids[g.topic], g.until, home_ms)
-      FROM (SELECT a.topic, max(x.expires) AS until FROM unnest(kind, digest, expires) x(kind, digest, expires) JOIN unnest(p_digest, p_topic) a(digest, topic) ON a.digest = x.digest
-             WHERE x.kind = 1 GROUP BY a.topic) g;
+      FROM (SELECT p_topic[a.terms] AS topic, max(x.expires) AS until FROM unnest(kind, digest, expires) x(kind, digest, expires) JOIN unnest(p_digest, p_terms) a(digest, terms) ON a.digest = x.digest
+             WHERE x.kind = 1 GROUP BY 1) g;
   END IF;
   IF v_granted AND p_text_item <> '{}' THEN
-    PERFORM dedup.keep_texts(kind, digest, fence, p_digest, p_topic, p_claim, v_ids, v_keep, p_text_item, p_group, p_key, p_owner);
+    PERFORM dedup.keep_texts(kind, digest, fence, p_digest, p_terms, p_topic, p_claim, v_ids, v_keep, p_text_item, p_group, p_key, p_owner);
   END IF;
   -- Facts found in progress name their owner.
   IF v_open THEN
@@ -482,6 +490,6 @@ BEGIN
   home_ms := dedup.now_ms();
 END $$;
 
-GRANT EXECUTE ON FUNCTION dedup.decide_v1(uuid, bytea, bigint, uuid[], text[], bigint[], uuid[], int[], boolean[], bigint[], int[], bigint[], bigint[],
+GRANT EXECUTE ON FUNCTION dedup.decide_v1(uuid, bytea, bigint, uuid[], text[], bigint[], int[], boolean[], bigint[], bigint[], uuid[], int[], bigint[], int[],
   int[], int[], int[], text[], text[], text[]) TO dedup_service;
 GRANT EXECUTE ON FUNCTION dedup.judge_v1(int, bigint, bigint, bigint, int, bigint, boolean, bigint, int) TO dedup_service;

@@ -409,7 +409,7 @@ BEGIN
     IF f.kind = 1 THEN PERFORM dedup.topic_used(d.topic_id, f.expires, f.at_ms); END IF;
   END IF;
   IF f.kind = 1 AND (p_claim OR d.keep_key = 'always') THEN
-    PERFORM dedup.keep_texts(ARRAY[1], ARRAY[v_digest], ARRAY[f.fence], ARRAY[v_digest], ARRAY[1], ARRAY[p_claim], ARRAY[d.topic_id], ARRAY[d.keep_key], ARRAY[1], ARRAY[p_group], ARRAY[p_key], ARRAY[nullif(p_owner, '')]);
+    PERFORM dedup.keep_texts(ARRAY[1], ARRAY[v_digest], ARRAY[f.fence], ARRAY[v_digest], ARRAY[1], ARRAY[1], ARRAY[p_claim], ARRAY[d.topic_id], ARRAY[d.keep_key], ARRAY[1], ARRAY[p_group], ARRAY[p_key], ARRAY[nullif(p_owner, '')]);
   END IF;
   RETURN dedup.shape(f, a, d.topic, p_key, v_prev);
 END $$;
@@ -488,7 +488,7 @@ BEGIN
   PERFORM dedup.topic_used(d.topic_id, g.until, g.at_ms)
     FROM (SELECT max(x.expires) AS until, max(x.at_ms) AS at_ms FROM unnest(v_facts) x WHERE x.kind = 1) g WHERE g.until IS NOT NULL;
   IF d.keep_key = 'always' THEN
-    PERFORM dedup.keep_texts(g.kinds, g.digests, g.fences, array_agg(x.digest ORDER BY x.n), array_agg(1), array_agg(false), ARRAY[d.topic_id], ARRAY[d.keep_key],
+    PERFORM dedup.keep_texts(g.kinds, g.digests, g.fences, array_agg(x.digest ORDER BY x.n), array_agg(1), ARRAY[1], ARRAY[false], ARRAY[d.topic_id], ARRAY[d.keep_key],
                              array_agg(x.n ORDER BY x.n), array_agg(grp), array_agg(v_full[array_position(v_digest, x.digest)] ORDER BY x.n), array_agg(NULL::text))
       FROM unnest(v_asks) x, (SELECT array_agg(y.kind) AS kinds, array_agg(y.digest) AS digests, array_agg(y.fence) AS fences FROM unnest(v_facts) y) g GROUP BY g.kinds, g.digests, g.fences;
   END IF;

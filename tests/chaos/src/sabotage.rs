@@ -28,9 +28,9 @@ pub const SABOTAGES: &[Sabotage] = &[
         fault: "none",
         edits: &[
             (
-                "grant_fresh",
+                "decide_v1",
                 "FROM granted g;",
-                "FROM (SELECT * FROM granted UNION ALL SELECT i.digest, p_fence | nextval('dedup.fence_counter'), i.request, i.fp, p_now + 86400000, p_now + 1000, 257 \
+                "FROM (SELECT * FROM granted UNION ALL SELECT i.digest, v_fence | nextval('dedup.fence_counter'), i.request, i.fp, v_first + 86400000, v_first + 1000, 257 \
                    FROM unnest(p_digest, p_request, p_fp) i(digest, request, fp) WHERE NOT EXISTS (SELECT 1 FROM granted x WHERE x.digest = i.digest)) g;",
             ),
             (
@@ -66,7 +66,7 @@ pub const SABOTAGES: &[Sabotage] = &[
         what: "fences go down",
         fault: "none",
         edits: &[
-            ("grant_fresh", "p_fence | nextval('dedup.fence_counter')", "p_fence | (10000000 - nextval('dedup.fence_counter'))"),
+            ("decide_v1", "v_fence | nextval('dedup.fence_counter')", "v_fence | (10000000 - nextval('dedup.fence_counter'))"),
             ("decide_one", "p_fence | nextval('dedup.fence_counter')", "p_fence | (10000000 - nextval('dedup.fence_counter'))"),
             ("decide_rows", "p_fence | nextval('dedup.fence_counter')", "p_fence | (10000000 - nextval('dedup.fence_counter'))"),
         ],
@@ -91,7 +91,7 @@ pub const SABOTAGES: &[Sabotage] = &[
         name: "own-claim-unknown",
         what: "the request id that was granted is not kept",
         fault: "ack-eater",
-        edits: &[("grant_fresh", "i.request, p_current", "i.request # 1, p_current")],
+        edits: &[("decide_v1", "i.request, v_layout.current_segment", "i.request # 1, v_layout.current_segment")],
     },
     Sabotage { name: "application-clock", what: "each instance judges by a clock of its own", fault: "none", edits: &[] },
     Sabotage { name: "unknown-is-no", what: "an unknown outcome is called a failure", fault: "ack-eater", edits: &[] },

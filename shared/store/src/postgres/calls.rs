@@ -50,7 +50,7 @@ pub enum Decided {
     Busy,
 }
 
-const DECIDE: &str = "SELECT *, dedup.confirmed_v1() AS confirmed FROM dedup.decide_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19) /* dedup: decide */";
+const DECIDE: &str = "SELECT *, dedup.confirmed_v1() AS confirmed FROM dedup.decide_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20) /* dedup: decide */";
 const FINISH: &str = "SELECT *, dedup.confirmed_v1() AS confirmed FROM dedup.finish_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15) /* dedup: finish */";
 
 /// Longest a statement's preparation is waited for.
@@ -93,6 +93,15 @@ fn unreadable(error: tokio_postgres::Error) -> CallError {
     CallError::Unknown(format!("the home's answer cannot be read: {error}"))
 }
 
+/// Where something is in a list, from 1; it is put there if it is not.
+fn place<T: PartialEq>(list: &mut Vec<T>, wanted: T) -> i32 {
+    let at = list.iter().position(|one| *one == wanted).unwrap_or_else(|| {
+        list.push(wanted);
+        list.len() - 1
+    });
+    i32::try_from(at + 1).expect("batches are small")
+}
+
 /// Asks for a batch of different digests, sorted by digest. `filters`: one set for the whole call.
 pub async fn call_decide(
     client: &Client,
@@ -103,38 +112,30 @@ pub async fn call_decide(
 ) -> Result<Called<HashMap<Digest, Decided>>, CallError> {
     let n = asks.len();
     let mut topics: Vec<(&str, i64)> = Vec::with_capacity(1);
-    let (mut digests, mut topic, mut claim, mut request, mut fp, mut window, mut lease) = (
-        Vec::with_capacity(n),
-        Vec::with_capacity(n),
-        Vec::with_capacity(n),
-        Vec::with_capacity(n),
-        Vec::with_capacity(n),
-        Vec::with_capacity(n),
-        Vec::with_capacity(n),
-    );
+    // What is asked on the same terms, which is most of a call as a rule, names them once.
+    let mut terms: Vec<(i32, bool, i64, i64)> = Vec::with_capacity(1);
+    let (mut digests, mut on_terms, mut request, mut fp) =
+        (Vec::with_capacity(n), Vec::with_capacity(n), Vec::with_capacity(n), Vec::with_capacity(n));
     let (mut text_item, mut groups, mut keys, mut owners) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for (i, ask) in asks.iter().enumerate() {
-        let name = ask.topic.topic.as_str();
-        let at = topics.iter().position(|t| *t == (name, ask.topic.revision)).unwrap_or_else(|| {
-            topics.push((name, ask.topic.revision));
-            topics.len() - 1
-        });
-        let index = |i: usize| i32::try_from(i + 1).expect("batches are small");
+        let topic = place(&mut topics, (ask.topic.topic.as_str(), ask.topic.revision));
+        let asked = (topic, ask.claim, ask.window.map_or(-1, Window::to_stored), ask.lease_ms.unwrap_or(-1));
         digests.push(ask.digest.0);
-        topic.push(index(at));
-        claim.push(ask.claim);
+        on_terms.push(place(&mut terms, asked));
         request.push(ask.request.get());
         fp.push(Fingerprint::to_stored(ask.fingerprint));
-        window.push(ask.window.map_or(-1, Window::to_stored));
-        lease.push(ask.lease_ms.unwrap_or(-1));
         if let Some(texts) = &ask.texts {
-            text_item.push(index(i));
+            text_item.push(i32::try_from(i + 1).expect("batches are small"));
             groups.push(texts.group.as_str());
             keys.push(texts.key.as_str());
             owners.push(texts.owner.as_deref());
         }
     }
     let (names, revisions): (Vec<&str>, Vec<i64>) = topics.into_iter().unzip();
+    let topic: Vec<i32> = terms.iter().map(|t| t.0).collect();
+    let claim: Vec<bool> = terms.iter().map(|t| t.1).collect();
+    let window: Vec<i64> = terms.iter().map(|t| t.2).collect();
+    let lease: Vec<i64> = terms.iter().map(|t| t.3).collect();
     // What may be left out, never where to look: of what is not named here the home looks into everything.
     let Told { used, maybe_item, maybe_place } = filters.tell(asks.iter().map(|ask| &ask.digest));
     let row = one(
@@ -147,13 +148,14 @@ pub async fn call_decide(
             &used,
             &names,
             &revisions,
-            &digests,
             &topic,
             &claim,
-            &request,
-            &fp,
             &window,
             &lease,
+            &digests,
+            &on_terms,
+            &request,
+            &fp,
             &maybe_item,
             &maybe_place,
             &text_item,
