@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use deadpool_postgres::{Connect, Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
 use secrecy::{ExposeSecret, SecretString};
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_postgres::config::{Host, LoadBalanceHosts, SslMode, TargetSessionAttrs};
 use tokio_postgres::{AsyncMessage, Client};
 use tokio_postgres_rustls::MakeRustlsConnect;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::sabotage;
 
@@ -157,6 +159,8 @@ pub async fn open_feed(target: &PgTarget) -> Result<Feed, ConnectError> {
 struct Watched {
     target: PgTarget,
     warnings: Arc<AtomicU64>,
+    /// Where connections live, whoever opens them: beside the batcher, so that a call does not go by way of some HTTP worker and wait for it.
+    runtime: Handle,
 }
 
 impl Connect for Watched {
@@ -164,9 +168,9 @@ impl Connect for Watched {
         &self,
         _: &tokio_postgres::Config,
     ) -> std::pin::Pin<Box<dyn Future<Output = Result<(Client, JoinHandle<()>), tokio_postgres::Error>> + Send + '_>> {
-        Box::pin(async move {
-            let (client, mut connection) = self.target.config.connect(self.target.tls.clone()).await?;
-            let warnings = Arc::clone(&self.warnings);
+        let (target, warnings) = (self.target.clone(), Arc::clone(&self.warnings));
+        let opened = self.runtime.spawn(async move {
+            let (client, mut connection) = target.config.connect(target.tls).await?;
             let driver = tokio::spawn(async move {
                 while let Some(Ok(message)) = std::future::poll_fn(|cx| connection.poll_message(cx)).await {
                     if let AsyncMessage::Notice(notice) = message
@@ -177,6 +181,13 @@ impl Connect for Watched {
                 }
             });
             Ok((client, driver))
+        });
+        Box::pin(async move {
+            match AbortOnDropHandle::new(opened).await {
+                Ok(opened) => opened,
+                // The runtime ends, and whoever waits with it.
+                Err(_) => std::future::pending().await,
+            }
         })
     }
 }
@@ -216,7 +227,7 @@ impl Drop for Line {
 impl Lines {
     pub fn new(target: &PgTarget, connections: usize) -> Self {
         let warnings = Arc::new(AtomicU64::new(0));
-        let connect = Watched { target: target.clone(), warnings: Arc::clone(&warnings) };
+        let connect = Watched { target: target.clone(), warnings: Arc::clone(&warnings), runtime: Handle::current() };
         let manager = Manager::from_connect(target.config.clone(), connect, ManagerConfig { recycling_method: RecyclingMethod::Fast });
         let timeout = Some(CONNECT_TIMEOUT);
         let pool = Pool::builder(manager)
