@@ -259,3 +259,50 @@ fn p9_a_full_cache_takes_in_what_is_new() {
         testbed.stop().await.unwrap();
     });
 }
+
+/// Redis is left alone while it finds nothing of what is asked, and asked again as soon as it does: new keys cost it few look-ups, and repetitions of
+/// what another instance handled are answered by it in the end. Verdicts are the same either way.
+/// Seen to fail with an instance that always looks into Redis, and with one that never tries again.
+#[test]
+fn redis_is_asked_while_it_finds_something() {
+    run(async {
+        let testbed = Testbed::start(options(&["eu"], 2)).await.unwrap();
+        let urls: Vec<String> = testbed.region("eu").instances.iter().map(dedup_testbed::Service::url).collect();
+        let t = topic(&urls[0], "worth").await;
+        let batch = async |url: &str, keys: std::ops::Range<usize>| -> Vec<(String, String)> {
+            let items: Vec<Value> = keys.map(|k| json!({"key": format!("eu:{k}")})).collect();
+            let reply = post(url, &format!("/v1/topics/{t}/checks/batch"), json!({"items": items})).await;
+            let word = |r: &Value, name: &str| r[name].as_str().unwrap_or_default().to_owned();
+            reply.body["results"].as_array().unwrap().iter().map(|r| (word(r, "verdict"), word(r, "tier"))).collect()
+        };
+        let look_ups = async || -> u64 {
+            let mut direct = redis_of(&testbed).await;
+            let stats: String = redis::cmd("INFO").arg("commandstats").query_async(&mut direct).await.unwrap();
+            let line = stats.lines().find_map(|l| l.strip_prefix("cmdstat_mget:calls=")).unwrap_or("0,");
+            line.split(',').next().unwrap().parse().unwrap()
+        };
+        for k in 0..20 {
+            assert!(batch(&urls[0], k * 100..(k + 1) * 100).await.iter().all(|(verdict, _)| verdict == "first"));
+        }
+        let before = look_ups().await;
+        for k in 2000..2160 {
+            check(&urls[0], &t, json!({"key": format!("eu:{k}")})).await.is("first");
+        }
+        let asked = look_ups().await - before;
+        assert!((5..=20).contains(&asked), "{asked} look-ups for 160 new keys, after 2,000 that were not there");
+
+        // The other instance has no luck either, until it is asked for what the first one has handled.
+        for k in 30..50 {
+            batch(&urls[1], k * 100..(k + 1) * 100).await;
+        }
+        let mut tiers = Vec::new();
+        for k in 0..2000 {
+            let told = batch(&urls[1], k..k + 1).await;
+            assert_eq!(told[0].0, "duplicate", "{k}");
+            tiers.push(told[0].1.clone());
+        }
+        let hot = |tiers: &[String]| tiers.iter().filter(|tier| *tier == "hot").count();
+        assert!(hot(&tiers[..100]) < 50 && hot(&tiers[1900..]) > 95, "{} and {} of 100", hot(&tiers[..100]), hot(&tiers[1900..]));
+        testbed.stop().await.unwrap();
+    });
+}

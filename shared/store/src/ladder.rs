@@ -272,8 +272,10 @@ impl Ladder {
         }
         span.answered(queries.len() - misses.len());
         drop(span);
+        // What Redis hardly ever finds is asked of a near home at once; a distant one, or one that is away, is worth every look.
         if let Some(hot) = &self.inner.hot
             && !misses.is_empty()
+            && (home.is_remote() || home.refusal().is_some() || hot.is_worth_asking())
         {
             let asked: Vec<Digest> = misses.iter().map(|i| digests[*i]).collect();
             let mut span = Traced::tier("hot", name, asked.len());

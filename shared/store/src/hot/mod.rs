@@ -6,5 +6,6 @@ mod breaker;
 mod keys;
 mod tier;
 mod value;
+mod worth;
 
 pub use tier::{HotFigures, HotHealth, HotSettings, HotTier};

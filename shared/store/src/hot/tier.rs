@@ -10,6 +10,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::breaker::Breaker;
+use super::worth::Worth;
 use super::{keys, value};
 use crate::StoreMetrics;
 use crate::cached::Cached;
@@ -58,6 +59,7 @@ struct Inner {
     ttl_max_ms: i64,
     budget: Duration,
     breaker: Breaker,
+    worth: Worth,
     asks: mpsc::Sender<LookUp>,
     puts: mpsc::Sender<Put>,
     metrics: StoreMetrics,
@@ -108,6 +110,7 @@ impl HotTier {
             ttl_max_ms: i64::try_from(settings.ttl_max.as_millis()).unwrap_or(i64::MAX),
             budget: settings.timeout,
             breaker: Breaker::new(),
+            worth: Worth::default(),
             asks,
             puts,
             metrics,
@@ -115,6 +118,11 @@ impl HotTier {
         tokio::spawn(look_up(Arc::clone(&inner), asked, stop.clone()));
         tokio::spawn(write_back(Arc::clone(&inner), waiting, stop));
         Ok(Self { inner })
+    }
+
+    /// Whether a question whose home is near should ask here first.
+    pub(crate) fn is_worth_asking(&self) -> bool {
+        self.inner.worth.asks()
     }
 
     /// Values of the digests, in order; all misses if Redis is not well. Whoever asks while earlier look-ups are on their way shares the next.
@@ -217,7 +225,9 @@ async fn ask(inner: &Inner, batch: &[LookUp]) -> Vec<Option<Cached>> {
         }
         _ => None,
     };
-    digests.into_iter().zip(values).map(decode).collect()
+    let values: Vec<Option<Cached>> = digests.into_iter().zip(values).map(decode).collect();
+    inner.worth.learn(values.len(), values.iter().flatten().count());
+    values
 }
 
 async fn write_back(inner: Arc<Inner>, mut waiting: mpsc::Receiver<Put>, stop: CancellationToken) {
