@@ -138,3 +138,29 @@ fn case_t2_local_questions_stay_local() {
         testbed.stop().await.unwrap();
     });
 }
+
+/// A home next door that is busy stays next door: questions to it share calls, where each call to a distant one goes by itself. What its pulse
+/// takes says how busy it is.
+/// Seen to fail with distances taken from the pulse.
+#[test]
+fn a_busy_home_is_not_a_distant_one() {
+    run(async {
+        let testbed = Testbed::start(options(&["eu"], 1)).await.unwrap();
+        let (eu, owner) = (testbed.region("eu"), testbed.region("eu").postgres.connect("dedup_owner").await);
+        let pulse: String = owner.query_one("SELECT pg_get_functiondef('dedup.pulse_v1'::regproc)", &[]).await.unwrap().get(0);
+        let busy = pulse.replacen("$function$", "$function$ SELECT pg_sleep(0.01);", 1);
+        assert_ne!(busy, pulse);
+        owner.batch_execute(&busy).await.unwrap();
+        eu.instances[0].kill9().await;
+        eu.instances[0].start().await.unwrap();
+        for _ in 0..3 {
+            tokio::time::sleep(Duration::from_millis(1100)).await;
+            let regions = get(&eu.instances[0].url(), "/v1/regions").await;
+            let home =
+                regions.body["homes"].as_array().unwrap().iter().find(|r| r["name"] == "eu").unwrap_or_else(|| panic!("{regions:?}"));
+            let told = home["round_trip_ms"].as_f64().unwrap_or_else(|| panic!("{regions:?}"));
+            assert!(told < 10.0, "{told} ms, and a pulse takes 10");
+        }
+        testbed.stop().await.unwrap();
+    });
+}

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::{Home, Known, Learnt};
+use super::{Home, Known, LOCAL_ROUND_TRIP, Learnt};
 use crate::chain::chain;
 use crate::hot::HotTier;
 use crate::local::LocalTier;
@@ -31,6 +31,9 @@ const GOODBYE: Duration = Duration::from_millis(500);
 /// How long a primary may take to be confirmed: longer than a promoted standby holds back.
 const CONFIRM_TIMEOUT: Duration = Duration::from_secs(5);
 const CONFIRM_PAUSE: Duration = Duration::from_millis(100);
+/// Looks at a home's distance, at most, and a round trip after which no other is needed.
+const PINGS: usize = 5;
+const SURELY_FAR: Duration = Duration::from_millis(20);
 const UNCONFIRMED: &str = "no synchronous standby has confirmed this primary of late, so its answers do not count";
 
 /// Who reads the forget logs: this process.
@@ -116,6 +119,7 @@ async fn try_follow(home: &Home, caches: &Caches, reader: &Reader, life: &mut Li
     within(feed.client.batch_execute("LISTEN dedup_forget /* dedup: feed */")).await?;
     home.known.store(Some(Arc::new(Known { identity, epoch: hello.epoch })));
     until_confirmed(home, feed).await?;
+    measure(home, feed).await?;
     let mut topics_seen = pulse(home, feed, caches, None).await?;
     home.set_up();
     life.up = true;
@@ -137,6 +141,26 @@ async fn try_follow(home: &Home, caches: &Caches, reader: &Reader, life: &mut Li
         }
         home.set_up();
     }
+}
+
+/// How far the home is: the shortest round trip of this connection. Looked at before there is load on it: were a busy home next door taken for a
+/// distant one, calls would no longer be shared, which keeps it busy.
+async fn measure(home: &Home, feed: &Feed) -> Result<(), String> {
+    let mut shortest = Duration::MAX;
+    for _ in 0..PINGS {
+        let sent = Instant::now();
+        within(feed.client.batch_execute("/* dedup: feed */")).await?;
+        shortest = shortest.min(sent.elapsed());
+        if shortest <= LOCAL_ROUND_TRIP || shortest > SURELY_FAR {
+            break;
+        }
+    }
+    home.round_trip_us.store(micros(shortest), Ordering::Relaxed);
+    Ok(())
+}
+
+fn micros(took: Duration) -> i64 {
+    i64::try_from(took.as_micros()).unwrap_or(i64::MAX).max(1)
 }
 
 /// Waits until the primary's standbys stand by it: at once where none are required, some seconds after a promotion.
@@ -176,10 +200,7 @@ async fn pulse(home: &Home, feed: &Feed, caches: &Caches, topics_seen: Option<i6
     if incarnation == 0 {
         return Err("the database became a standby".into());
     }
-    let took = i64::try_from(sent.elapsed().as_micros()).unwrap_or(i64::MAX);
-    let old = home.round_trip_us.load(Ordering::Relaxed);
-    // The shortest of late: it drifts up slowly, so that a busy moment does not make a local home look remote.
-    home.round_trip_us.store(if old == 0 { took } else { took.min(old + old / 8 + 10) }, Ordering::Relaxed);
+    home.round_trip_us.fetch_min(micros(sent.elapsed()), Ordering::Relaxed);
     if !home.learn(&Learnt { home_ms, incarnation, sent }) {
         return Err("an older primary answered".into());
     }

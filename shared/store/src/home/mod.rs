@@ -63,7 +63,7 @@ pub struct HomeHealth {
     pub since: Instant,
     /// Questions waiting or in flight.
     pub queued: usize,
-    /// Shortest round trip of late, if any was made.
+    /// Shortest round trip of the feed's connection, if any was made.
     pub round_trip: Option<Duration>,
     /// Filters loaded, and their bytes.
     pub filters: (usize, u64),
