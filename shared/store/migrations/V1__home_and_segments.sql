@@ -161,7 +161,7 @@ CREATE TABLE dedup.filter_chunks (filter_id uuid NOT NULL, n int NOT NULL, data 
 -- The bits of a filter do not compress.
 ALTER TABLE dedup.filter_chunks ALTER COLUMN data SET STORAGE EXTERNAL;
 -- Counters that instances watch: of changes of topics, and of segments, archives or filters. Rows and no sequences: a sequence is seen to rise
--- before the change is committed, and who looks in between would miss it. Each is taken last, for the time of a commit.
+-- before the change is committed, and who looks in between would miss it. A change holds its counter's row until it is committed; where it locks a topic's row too, the counter comes first.
 CREATE TABLE dedup.changes (what text PRIMARY KEY CHECK (what IN ('topics', 'segments')), n bigint NOT NULL);
 INSERT INTO dedup.changes VALUES ('topics', 0), ('segments', 0);
 CREATE FUNCTION dedup.changed(p_what text) RETURNS bigint LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

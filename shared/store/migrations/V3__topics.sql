@@ -18,6 +18,7 @@ CREATE TABLE dedup.topics (
   keep_results_ms bigint NOT NULL,           -- from completion on; -1: as long as the record is warm
   changed_ms     bigint  NOT NULL
 );
+
 -- Until when records of a topic may live: an upper bound, written rarely (once per slack). Never unique, so that no claim waits
 -- for another's transaction here.
 CREATE TABLE dedup.topic_use (topic_id int NOT NULL, live_until_ms bigint NOT NULL);
