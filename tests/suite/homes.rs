@@ -164,3 +164,25 @@ fn a_busy_home_is_not_a_distant_one() {
         testbed.stop().await.unwrap();
     });
 }
+
+/// The room of a home that came back opens within a second; one that was never away has all of it from the start: a service just started takes
+/// ten thousand questions at once. Seen to fail with a build that took the first time for a return: most of the batches were told `overloaded`.
+#[test]
+fn a_home_that_was_never_away_has_all_its_room_at_once() {
+    run(async {
+        let mut options = options(&["eu"], 1);
+        options.redis = false;
+        let testbed = Testbed::start(options).await.unwrap();
+        let here = testbed.region("eu").instances[0].url();
+        let t = topic(&here, "room").await;
+        let path = format!("/v1/topics/{t}/checks/batch");
+        let batches = (0..10).map(|b| {
+            let items: Vec<Value> = (0..1000).map(|k| json!({"key": format!("eu:{b}-{k}")})).collect();
+            post(&here, &path, json!({"detail": "verdict", "items": items}))
+        });
+        for answer in futures_util::future::join_all(batches).await {
+            assert_eq!(answer.body["counts"], json!({"first": 1000}), "{}", answer.body["results"][0]);
+        }
+        testbed.stop().await.unwrap();
+    });
+}

@@ -98,7 +98,12 @@ impl Service {
 
     /// When the question must be answered: the configured deadline, which the caller may shorten.
     pub fn deadline_of(&self, request: &HttpRequest) -> Result<Instant, Problem> {
-        Ok(Instant::now() + self.own_deadline_of(request)?.map_or(self.deadline, |own| own.min(self.deadline)))
+        Ok(Instant::now() + self.time_of(request)?)
+    }
+
+    /// How long answering may take.
+    pub fn time_of(&self, request: &HttpRequest) -> Result<Duration, Problem> {
+        Ok(self.own_deadline_of(request)?.map_or(self.deadline, |own| own.min(self.deadline)))
     }
 
     /// What the caller's header asks for, if it is there.

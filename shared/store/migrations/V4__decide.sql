@@ -330,6 +330,14 @@ BEGIN
       owner = excluded.owner, note = NULL;
 END $$;
 
+-- Which of the digests, by their index from 1, did not get the fence that they were to be granted with.
+CREATE FUNCTION dedup.not_granted(p_segment int, p_digest uuid[], p_fence bigint[]) RETURNS int[] LANGUAGE plpgsql
+  SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+BEGIN
+  RETURN ARRAY(SELECT i.n::int FROM unnest(p_digest, p_fence) WITH ORDINALITY i(digest, fence, n)
+    WHERE NOT EXISTS (SELECT 1 FROM dedup.claims c WHERE c.segment_id = p_segment AND c.digest = i.digest AND c.fence = i.fence) ORDER BY i.n);
+END $$;
+
 -- The call of a service instance. Arrays of one length over different digests, sorted by digest.
 --   p_skip          ids of the filters used for all keys; p_maybe_*: (item, segment, or minus an archive) pairs whose filter said "maybe"
 --   p_topics        names with the revisions the caller knows
@@ -363,7 +371,6 @@ DECLARE
   v_held     boolean := false;
   v_rest     int[];
   v_maybe    int[];
-  v_first    int;
   v_expires  int[];
   v_ends     int[];
   v_meta     int[];
@@ -373,18 +380,22 @@ DECLARE
   v_granted  boolean;
   v_open     boolean := false;
   v_results  boolean := false;
+  v_asked    int := cardinality(p_digest);
+  v_age      bigint;
+  v_near     bigint;
+  v_window   bigint;
+  v_grants   bigint[];
+  v_until_of bigint[];
+  v_ends_of  bigint[];
 BEGIN
   PERFORM pg_advisory_xact_lock_shared(1684366453, 1);   -- ROTATION: the layout below stays true until this transaction ends
-  -- Every statement has its price to start, which a call of few keys feels: what can be read at once is.
+  -- Every statement has its price to start, and so has every expression, anew in each transaction: a call of few keys feels both. So what costs
+  -- little to read at once is, and what is hardly ever needed (a time far away, several topics) has a branch of its own.
   SELECT l.current_segment, s.origin_ms, h.home_id, h.secret_id, h.epoch, (SELECT pos FROM dedup.forget_position) AS pos,
-         (SELECT array_agg(segment_id ORDER BY segment_id DESC) FROM dedup.segments   -- as live_segments
+         ARRAY(SELECT segment_id FROM dedup.segments   -- as live_segments
            WHERE state = 'open' OR (state IN ('sealed', 'frozen') AND (filter_id IS NULL OR NOT filter_id = ANY (p_skip)))) AS segments,
-         (SELECT array_agg(archive_id ORDER BY to_ms DESC) FROM dedup.archives WHERE state = 'live' AND NOT filter_id = ANY (p_skip)) AS archives,   -- as live_archives
-         t.ids, t.windows, t.leases, t.keeps
-    INTO v_layout FROM dedup.layout l JOIN dedup.segments s ON s.segment_id = l.current_segment CROSS JOIN dedup.home h CROSS JOIN LATERAL (
-      SELECT array_agg(t.topic_id ORDER BY a.n) AS ids, array_agg(t.window_ms ORDER BY a.n) AS windows, array_agg(t.lease_ms ORDER BY a.n) AS leases,
-             array_agg(t.keep_key ORDER BY a.n) AS keeps
-        FROM unnest(p_topics, p_revisions) WITH ORDINALITY a(name, revision, n) JOIN dedup.topics t ON t.name = a.name AND t.revision = a.revision AND NOT t.deleted) t;
+         ARRAY(SELECT archive_id FROM dedup.archives WHERE state = 'live' AND NOT filter_id = ANY (p_skip)) AS archives   -- as live_archives
+    INTO v_layout FROM dedup.layout l JOIN dedup.segments s ON s.segment_id = l.current_segment CROSS JOIN dedup.home h;
   IF current_setting('transaction_isolation') <> 'read committed' THEN PERFORM dedup.guard_snapshot(); END IF;
   home_ms := dedup.now_ms();
   IF NOT pg_is_in_recovery() THEN
@@ -395,10 +406,14 @@ BEGIN
   END IF;
   IF v_layout.home_id <> p_home OR v_layout.secret_id <> p_secret THEN status := 'wrong-home'; RETURN; END IF;
   IF home_ms > p_not_after THEN status := 'too-late'; RETURN; END IF;
-  v_ids := v_layout.ids;
-  v_windows := v_layout.windows;
-  v_leases := v_layout.leases;
-  v_keep := v_layout.keeps;
+  IF cardinality(p_topics) = 1 THEN
+    SELECT ARRAY[t.topic_id], ARRAY[t.window_ms], ARRAY[t.lease_ms], ARRAY[t.keep_key] INTO v_ids, v_windows, v_leases, v_keep
+      FROM dedup.topics t WHERE t.name = p_topics[1] AND t.revision = p_revisions[1] AND NOT t.deleted;
+  ELSE
+    SELECT array_agg(t.topic_id ORDER BY a.n), array_agg(t.window_ms ORDER BY a.n), array_agg(t.lease_ms ORDER BY a.n), array_agg(t.keep_key ORDER BY a.n)
+      INTO v_ids, v_windows, v_leases, v_keep
+      FROM unnest(p_topics, p_revisions) WITH ORDINALITY a(name, revision, n) JOIN dedup.topics t ON t.name = a.name AND t.revision = a.revision AND NOT t.deleted;
+  END IF;
   IF v_ids IS NULL OR cardinality(v_ids) < cardinality(p_topics) THEN status := 'stale-topics'; RETURN; END IF;
   as_of := v_layout.pos;   -- read before every look below: a later forget has a higher position
   IF v_timeline BETWEEN 1 AND 2047 THEN
@@ -412,40 +427,62 @@ BEGIN
   END LOOP;
   -- What nobody has asked for, which is most of what is `first`, goes straight into the open segment where nothing else is live for this
   -- caller: there the unique index is the look. What it refuses, for whatever reason, is judged below.
-  IF v_layout.archives IS NULL AND v_layout.segments = ARRAY[v_layout.current_segment] THEN
-    v_first := dedup.t_in(v_layout.origin_ms, home_ms);
+  v_age := home_ms - v_layout.origin_ms;
+  IF v_layout.archives = '{}' AND v_layout.segments = ARRAY[v_layout.current_segment] AND v_age BETWEEN 0 AND 1000000000 THEN
+    v_near := 1073741824 - v_age;   -- as t_in and t_out: what ends before is kept to the millisecond
     FOR i IN 1 .. cardinality(p_topic) LOOP
-      v_expires[i] := dedup.t_in(v_layout.origin_ms, dedup.after(home_ms, p_window[i]));
-      v_ends[i] := CASE WHEN p_claim[i] THEN dedup.t_in(v_layout.origin_ms, home_ms + least(p_lease[i], p_window[i])) ELSE v_first END;
+      v_window := CASE WHEN p_claim[i] THEN least(p_lease[i], p_window[i]) ELSE 0 END;
+      IF p_window[i] < v_near THEN
+        v_expires[i] := v_age + p_window[i];
+        v_until_of[i] := home_ms + p_window[i];
+      ELSE
+        v_expires[i] := dedup.t_in(v_layout.origin_ms, dedup.after(home_ms, p_window[i]));
+        v_until_of[i] := dedup.t_out(v_layout.origin_ms, v_expires[i]);
+      END IF;
+      IF v_window < v_near THEN
+        v_ends[i] := v_age + v_window;
+        v_ends_of[i] := home_ms + v_window;
+      ELSE
+        v_ends[i] := dedup.t_in(v_layout.origin_ms, home_ms + v_window);
+        v_ends_of[i] := dedup.t_out(v_layout.origin_ms, v_ends[i]);
+      END IF;
       v_meta[i] := CASE WHEN p_claim[i] THEN 257 ELSE 275 END;
     END LOOP;
+    v_grants := ARRAY(SELECT v_fence | nextval('dedup.fence_counter') FROM generate_series(1, v_asked));
     v_timeout := current_setting('lock_timeout');
     BEGIN
       PERFORM set_config('lock_timeout', '25ms', true);
-      WITH granted AS (
-        INSERT INTO dedup.claims AS c (digest, fence, request_hash, segment_id, fingerprint, first_seen, expires, ends, meta)
-          SELECT i.digest, v_fence | nextval('dedup.fence_counter'), i.request, v_layout.current_segment, i.fp, v_first, v_expires[i.terms], v_ends[i.terms], v_meta[i.terms]
-            FROM unnest(p_digest, p_terms, p_request, p_fp) WITH ORDINALITY i(digest, terms, request, fp, n)
-            WHERE p_maybe_item = '{}' OR NOT i.n = ANY (p_maybe_item)
-          ON CONFLICT DO NOTHING
-          RETURNING c.digest, c.fence, c.request_hash, c.fingerprint, c.expires, c.ends, c.meta)
-      SELECT array_agg(g.digest), array_agg(g.fence), array_agg(g.request_hash), array_agg(g.fingerprint), array_agg(g.meta), array_agg(g.expires), array_agg(g.ends)
-        INTO digest, fence, request_hash, fingerprint, meta, v_expires, v_ends FROM granted g;
+      -- (Told of by its count: RETURNING through the partitioned table costs a third of the insert.)
+      INSERT INTO dedup.claims AS c (digest, fence, request_hash, segment_id, fingerprint, first_seen, expires, ends, meta)
+        SELECT i.digest, i.fence, i.request, v_layout.current_segment, i.fp, v_age, v_expires[i.terms], v_ends[i.terms], v_meta[i.terms]
+          FROM unnest(p_digest, v_grants, p_terms, p_request, p_fp) WITH ORDINALITY i(digest, fence, terms, request, fp, n)
+          WHERE p_maybe_item = '{}' OR NOT i.n = ANY (p_maybe_item)
+        ON CONFLICT DO NOTHING;
+      GET DIAGNOSTICS v_fresh = ROW_COUNT;
       PERFORM set_config('lock_timeout', v_timeout, true);
     EXCEPTION WHEN lock_not_available THEN
       v_held := true;   -- somebody's open transaction holds one of the keys; nothing was granted
     END;
-    v_fresh := coalesce(cardinality(digest), 0);
-    SELECT array_agg(g.expires), array_agg(g.ends), max(g.expires) INTO expires, ends, v_until
-      FROM (SELECT dedup.t_out(v_layout.origin_ms, x.expires) AS expires, dedup.t_out(v_layout.origin_ms, x.ends) AS ends FROM unnest(v_expires, v_ends) x(expires, ends)) g
-      WHERE v_fresh > 0;
+    IF v_fresh = v_asked AND cardinality(p_topic) = 1 THEN
+      digest := p_digest; fence := v_grants; request_hash := p_request; fingerprint := p_fp;
+      expires := array_fill(v_until_of[1], ARRAY[v_fresh]);
+      ends := array_fill(v_ends_of[1], ARRAY[v_fresh]);
+      meta := array_fill(v_meta[1], ARRAY[v_fresh]);
+      v_until := v_until_of[1];
+    ELSIF v_fresh > 0 THEN
+      v_rest := CASE WHEN v_fresh = v_asked THEN '{}' ELSE dedup.not_granted(v_layout.current_segment, p_digest, v_grants) END;
+      SELECT array_agg(i.digest), array_agg(i.fence), array_agg(i.request), array_agg(i.fp), array_agg(v_until_of[i.terms]), array_agg(v_ends_of[i.terms]),
+             array_agg(v_meta[i.terms]), max(v_until_of[i.terms])
+        INTO digest, fence, request_hash, fingerprint, expires, ends, meta, v_until
+        FROM unnest(p_digest, v_grants, p_terms, p_request, p_fp) WITH ORDINALITY i(digest, fence, terms, request, fp, n) WHERE NOT i.n = ANY (v_rest);
+    END IF;
     kind := array_fill(1, ARRAY[v_fresh]);
     first_seen := array_fill(home_ms, ARRAY[v_fresh]);
     at_ms := first_seen;
   END IF;
   v_granted := v_fresh > 0;
-  IF v_fresh < cardinality(p_digest) THEN
-    v_rest := ARRAY(SELECT i.n::int FROM unnest(p_digest) WITH ORDINALITY i(digest, n) LEFT JOIN unnest(decide_v1.digest) g(granted) ON g.granted = i.digest WHERE g.granted IS NULL ORDER BY i.n);
+  IF v_fresh < v_asked THEN
+    v_rest := coalesce(v_rest, ARRAY(SELECT generate_series(1, v_asked)));
     SELECT array_agg((r.n, p_digest[r.i], p_topic[p_terms[r.i]], p_claim[p_terms[r.i]], p_request[r.i], p_fp[r.i], p_window[p_terms[r.i]], p_lease[p_terms[r.i]])::dedup.ask ORDER BY r.n)
       INTO v_asks FROM unnest(v_rest) WITH ORDINALITY r(i, n);
     v_maybe := p_maybe_item;

@@ -193,6 +193,9 @@ impl Ladder {
                 None => by_home.push((home, vec![i])),
             }
         }
+        if let [(home, items)] = by_home.as_slice() {
+            return self.ask_home(*home, topic, queries, items, deadline).await;
+        }
         let asked = by_home.iter().map(|(home, items)| self.ask_home(*home, topic, queries, items, deadline));
         for ((_, items), found) in by_home.iter().zip(join_all(asked).await) {
             for (i, answer) in items.iter().zip(found) {

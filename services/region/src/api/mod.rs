@@ -33,7 +33,7 @@ pub use topics::{__path_delete, __path_get, __path_list, __path_put};
 pub use topics::{delete, get, list, put};
 
 use actix_web::HttpResponse;
-use actix_web::http::header::ContentType;
+use actix_web::http::header::{CONTENT_TYPE, HeaderValue};
 use serde::Serialize;
 
 /// 200 with a JSON body.
@@ -42,8 +42,10 @@ fn ok(body: &impl Serialize) -> HttpResponse {
 }
 
 fn json(mut response: actix_web::HttpResponseBuilder, body: &impl Serialize) -> HttpResponse {
-    match serde_json::to_vec(body) {
-        Ok(bytes) => response.content_type(ContentType::json()).body(bytes),
+    // Room for the answer to a single question.
+    let mut bytes = Vec::with_capacity(512);
+    match serde_json::to_writer(&mut bytes, body) {
+        Ok(()) => response.insert_header((CONTENT_TYPE, HeaderValue::from_static("application/json"))).body(bytes),
         Err(error) => {
             tracing::error!(error = %error, "an answer could not be written");
             HttpResponse::InternalServerError().finish()

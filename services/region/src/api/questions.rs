@@ -99,7 +99,7 @@ impl Begun {
         let at = Instant::now();
         let caller = service.callers.identify(request)?;
         caller.needs(Role::Use)?;
-        let deadline = service.deadline_of(request)?;
+        let deadline = at + service.time_of(request)?;
         let body = body::read(request, payload, service.limits.body_bytes).await?;
         Ok(Self { at, deadline, caller, body })
     }
@@ -303,6 +303,9 @@ async fn ask_waiting(
 ) -> Result<Answer, Refusal> {
     let ask =
         async |deadline| service.ladder.ask(&policy.topic, &[&question.query], deadline).await.pop().expect("one question, one answer");
+    if question.wait_ms == 0 {
+        return ask(deadline).await;
+    }
     let until = Instant::now() + Duration::from_millis(question.wait_ms);
     let until = own.map_or(until, |own| own.min(until));
     let answer = ask(deadline).await?;

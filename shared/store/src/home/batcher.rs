@@ -26,7 +26,7 @@ use crate::{Applied, Refusal, RefusalKind, sabotage};
 /// Keys of one call, so of one transaction.
 pub const KEYS_A_CALL: usize = 512;
 /// Keys that are worth a call of their own beside one in flight to a local home: the one computes while the other waits for the disk.
-const PARALLEL_FROM: usize = 16;
+const PARALLEL_FROM: usize = 64;
 /// A local call that takes longer, and twice as long as calls do of late, is waiting for something (a held key, the disk), and others should
 /// not wait with it.
 const PATIENCE: Duration = Duration::from_millis(20);

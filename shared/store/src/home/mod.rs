@@ -109,7 +109,7 @@ pub(crate) struct Home {
     known: ArcSwapOption<Known>,
     incarnation: AtomicI32,
     status: ArcSwap<Status>,
-    /// It is up again, rather than for the first time.
+    /// It was up before it was down: when it is up, it is so again, rather than for the first time.
     came_back: AtomicBool,
     topics: ArcSwap<HashMap<Topic, TopicCopy>>,
     topics_loaded: AtomicBool,
@@ -179,7 +179,6 @@ impl Home {
     fn set_up(&self) {
         if !self.status.load().up {
             tracing::info!(home = %self.spec.name, "home is up");
-            self.came_back.store(self.topics_loaded(), Ordering::Relaxed);
             self.status.store(Arc::new(Status { up: true, why: None, since: Instant::now() }));
         }
     }
@@ -199,6 +198,9 @@ impl Home {
         let old = self.status.load();
         if old.up || old.why.as_deref() != Some(why) {
             tracing::warn!(home = %self.spec.name, why, "home is down");
+            if old.up {
+                self.came_back.store(true, Ordering::Relaxed);
+            }
             let since = if old.up { Instant::now() } else { old.since };
             self.status.store(Arc::new(Status { up: false, why: Some(why.to_owned()), since }));
         }
