@@ -351,10 +351,13 @@ DECLARE
   v_digest  uuid;
   v_request bigint;
   v_fp      int := 0;
+  v_first   int;
   v_expires int;
+  v_end     int;
   v_until   bigint;
   v_ends    bigint;
   v_now     bigint;
+  v_age     bigint;
   v_fence   bigint;
   v_prev    jsonb;
 BEGIN
@@ -386,15 +389,23 @@ BEGIN
 
   v_digest := dedup.digest_of(d.outer_pad, d.inner_pad, d.topic, d.generation, p_group, d.group_generation, p_key);
   v_now := dedup.now_ms();
-  v_until := dedup.after(v_now, d.window_ms);
   v_ends := CASE WHEN p_claim THEN v_now + least(d.lease_ms, d.window_ms) ELSE v_now END;
+  v_age := v_now - d.origin;
+  IF v_age BETWEEN 0 AND 1000000000 AND d.window_ms < 1073741824 - v_age THEN   -- as t_in and t_out: what ends before is kept to the millisecond
+    v_first := v_age;
+    v_expires := v_age + d.window_ms;
+    v_until := v_now + d.window_ms;
+    v_end := v_ends - d.origin;
+  ELSE
+    v_first := dedup.t_in(d.origin, v_now);
+    v_expires := dedup.t_in(d.origin, dedup.after(v_now, d.window_ms));
+    v_until := dedup.t_out(d.origin, v_expires);
+    v_end := dedup.t_in(d.origin, v_ends);
+  END IF;
   IF d.archives IS NULL THEN
-    v_fence := dedup.grant_new(v_digest, d.segment, d.fence, v_request, v_fp, dedup.t_in(d.origin, v_now), dedup.t_in(d.origin, v_until), dedup.t_in(d.origin, v_ends),
-                               CASE WHEN p_claim THEN 257 ELSE 275 END);
+    v_fence := dedup.grant_new(v_digest, d.segment, d.fence, v_request, v_fp, v_first, v_expires, v_end, CASE WHEN p_claim THEN 257 ELSE 275 END);
   END IF;
   IF v_fence IS NOT NULL THEN
-    v_expires := dedup.t_in(d.origin, v_until);            -- as it was stored, so rounded
-    v_until := dedup.t_out(d.origin, v_expires);
     IF d.used_until >= v_until THEN NULL; ELSE PERFORM dedup.topic_used(d.topic_id, v_until, v_now); END IF;
     IF NOT p_claim AND d.keep_key <> 'always' THEN
       RETURN ('first', false, p_key, dedup.fence_text(v_fence), 1, dedup.at(v_now), dedup.at(v_until), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::dedup.answer;

@@ -1,4 +1,4 @@
-//! Figures beside the table: idle latency, bytes of a warm key, memory of a million cached records.
+//! Figures beside the table: idle latency, a check inside a caller's transaction, bytes of a warm key, memory of a million cached records.
 
 use std::time::Instant;
 
@@ -7,15 +7,18 @@ use hdrhistogram::Histogram;
 
 use super::cpu;
 use super::http::Connection;
-use super::report::Extra;
+use super::report::{Extra, median};
 use super::world::World;
 
 const IDLE_ASKS: u64 = 500;
 const CACHED: u64 = 1_000_000;
+const TRANSACTIONS: u64 = 1000;
+const SQL_ROUNDS: usize = 5;
 
 /// Measures them all.
 pub async fn measure(world: &World) -> anyhow::Result<Vec<Extra>> {
     let mut extras = idle_latency(world).await?;
+    extras.extend(sql_check(world).await?);
     extras.push(bytes_per_key(world).await?);
     extras.extend(memory(world).await?);
     Ok(extras)
@@ -44,6 +47,51 @@ async fn idle_latency(world: &World) -> anyhow::Result<Vec<Extra>> {
         Extra { name: "idle_claim_minus_insert_p50", value: ms(&ours, 0.5) - ms(&bare, 0.5), unit: "ms", note: note(0.5) },
         Extra { name: "idle_claim_over_insert_p99", value: ms(&ours, 0.99) / ms(&bare, 0.99), unit: "×", note: note(0.99) },
     ])
+}
+
+/// A transaction with one insert of the caller's and a dedup check by the SQL function, and the same with a hand-written dedup table, in turn.
+async fn sql_check(world: &World) -> anyhow::Result<Vec<Extra>> {
+    let owner = world.region().postgres.connect("postgres").await;
+    let tables = "CREATE TABLE business (id bigserial PRIMARY KEY, key text NOT NULL, amount int NOT NULL);
+        CREATE TABLE hand_written (topic text NOT NULL, key text NOT NULL, seen_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (topic, key))";
+    owner.batch_execute(tables).await?;
+    let mut extras = Vec::new();
+    for (name, sessions) in [("sql_check_over_table", 1), ("sql_check_over_table_16", 16)] {
+        let (mut ours, mut hand) = (Vec::new(), Vec::new());
+        for _ in 0..SQL_ROUNDS {
+            ours.push(transactions(world, sessions, "SELECT verdict = 'first' FROM dedup.check($1, $2)").await?);
+            hand.push(
+                transactions(world, sessions, "INSERT INTO hand_written VALUES ($1, $2) ON CONFLICT DO NOTHING RETURNING true").await?,
+            );
+        }
+        let (ours, hand) = (median(&mut ours), median(&mut hand));
+        let note = format!(
+            "transaction with one more insert, {sessions} session(s): {ours:.2} ms with dedup.check, {hand:.2} ms with a table, in turn, {SQL_ROUNDS} × {TRANSACTIONS} each"
+        );
+        extras.push(Extra { name, value: ours / hand, unit: "×", note });
+    }
+    Ok(extras)
+}
+
+/// Milliseconds of a transaction, on average, of `sessions` at once.
+async fn transactions(world: &World, sessions: u64, check: &str) -> anyhow::Result<f64> {
+    let session = |n: u64| async move {
+        let client = world.region().postgres.connect("postgres").await;
+        let check = client.prepare(check).await?;
+        let business = client.prepare("INSERT INTO business (key, amount) VALUES ($1, 100)").await?;
+        let salt: u64 = rand::random();
+        let began = Instant::now();
+        for i in 0..TRANSACTIONS / sessions {
+            let key = format!("eu:{n}-{salt:x}-{i}");
+            client.batch_execute("BEGIN").await?;
+            ensure!(client.query_one(&check, &[&world.topic, &key]).await?.get::<_, bool>(0), "a new key is not the first");
+            client.execute(&business, &[&key]).await?;
+            client.batch_execute("COMMIT").await?;
+        }
+        anyhow::Ok(began.elapsed().as_secs_f64() * 1000.0 / (TRANSACTIONS / sessions) as f64)
+    };
+    let times = futures_util::future::try_join_all((0..sessions).map(session)).await?;
+    Ok(times.iter().sum::<f64>() / sessions as f64)
 }
 
 /// What the warm rows of this run take, index included.
