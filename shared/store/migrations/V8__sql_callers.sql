@@ -132,7 +132,8 @@ END $$;
 CREATE VIEW dedup.desk AS
   SELECT h.name AS home, h.prefixes, h.inner_pad, h.outer_pad, h.request_inner, h.request_outer, h.fingerprint_inner, h.fingerprint_outer,
          dedup.timeline() AS timeline, (h.epoch::bigint << 55) | (dedup.timeline()::bigint << 44) AS fence, l.current_segment AS segment, s.origin_ms AS origin,
-         dedup.live_archives('{}') AS archives
+         ARRAY(SELECT o.segment_id FROM dedup.segments o WHERE o.state IN ('sealed', 'frozen')) AS others,   -- with the open one: dedup.live_segments
+         (SELECT array_agg(a.archive_id) FROM dedup.archives a WHERE a.state = 'live') AS archives            -- as dedup.live_archives
     FROM dedup.layout l JOIN dedup.segments s ON s.segment_id = l.current_segment CROSS JOIN dedup.home h;
 
 -- Run right after that. The snapshot must not have missed a change of layout, a standby grants nothing, and what this transaction is told
@@ -250,18 +251,19 @@ BEGIN
     HINT = 'Nothing was changed. Roll back; the home needs its operator.';
 END $$;
 
--- The usual case in one statement, where nothing is archived: no row of the key in any segment, so it is granted; null: there is one, or somebody was faster. It and
+-- The usual case in one statement, where nothing is archived: no row of the key in any segment, so it is granted; null: there is one, or somebody was faster. (The
+-- others are named, so that no other partition is opened: each costs.) It and
 -- decide_alone wait at most 100 ms for another's open transaction (with 25 ms, 64 sessions on two cores were told busy because of each
 -- other's file extensions). The timeout is the function's own, so it never leaks into the caller's
 -- transaction; plans are pinned to index probes as in dedup.decide_rows.
-CREATE FUNCTION dedup.grant_new(p_digest uuid, p_segment int, p_fence bigint, p_request bigint, p_fp int, p_first int, p_expires int, p_ends int, p_meta int)
+CREATE FUNCTION dedup.grant_new(p_digest uuid, p_others int[], p_segment int, p_fence bigint, p_request bigint, p_fp int, p_first int, p_expires int, p_ends int, p_meta int)
   RETURNS bigint LANGUAGE plpgsql SET lock_timeout = '100ms' SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 DECLARE
   v_fence bigint;
 BEGIN
   INSERT INTO dedup.claims AS c (digest, fence, request_hash, segment_id, fingerprint, first_seen, expires, ends, meta)
     SELECT p_digest, p_fence | nextval('dedup.fence_counter'), p_request, p_segment, p_fp, p_first, p_expires, p_ends, p_meta
-     WHERE NOT EXISTS (SELECT 1 FROM dedup.claims o WHERE o.digest = p_digest)
+     WHERE NOT EXISTS (SELECT 1 FROM dedup.claims o WHERE o.segment_id = ANY (p_others) AND o.digest = p_digest)
     ON CONFLICT DO NOTHING RETURNING c.fence INTO v_fence;
   RETURN v_fence;
 EXCEPTION WHEN lock_not_available THEN
@@ -403,7 +405,7 @@ BEGIN
     v_end := dedup.t_in(d.origin, v_ends);
   END IF;
   IF d.archives IS NULL THEN
-    v_fence := dedup.grant_new(v_digest, d.segment, d.fence, v_request, v_fp, v_first, v_expires, v_end, CASE WHEN p_claim THEN 257 ELSE 275 END);
+    v_fence := dedup.grant_new(v_digest, d.others, d.segment, d.fence, v_request, v_fp, v_first, v_expires, v_end, CASE WHEN p_claim THEN 257 ELSE 275 END);
   END IF;
   IF v_fence IS NOT NULL THEN
     IF d.used_until >= v_until THEN NULL; ELSE PERFORM dedup.topic_used(d.topic_id, v_until, v_now); END IF;
