@@ -76,7 +76,7 @@ enum Put {
 /// Back-fills waiting; beyond that they are dropped, which costs a later look-up and nothing else.
 const PUTS_WAITING: usize = 8192;
 const PUTS_A_TRIP: usize = 256;
-/// Between two trips of back-fills: nobody waits for them, and one by one they would cost Redis more than the look-ups they spare.
+/// After a trip that was not full: nobody waits for back-fills, and one by one they would cost Redis more than the look-ups they spare.
 const PUTS_PAUSE: Duration = Duration::from_millis(2);
 /// Callers whose look-ups wait; beyond that they are misses.
 const ASKS_WAITING: usize = 4096;
@@ -262,6 +262,8 @@ async fn write_back(inner: Arc<Inner>, mut waiting: mpsc::Receiver<Put>, stop: C
             tracing::debug!(error = %error, "hot tier write failed");
             inner.metrics.hot_error();
         }
-        tokio::time::sleep(PUTS_PAUSE).await;
+        if batch.len() < PUTS_A_TRIP {
+            tokio::time::sleep(PUTS_PAUSE).await;
+        }
     }
 }
