@@ -368,7 +368,8 @@ BEGIN
          coalesce(p_window, t.window_ms) AS window_ms, coalesce(p_lease, t.lease_ms) AS lease_ms,
          (SELECT max(u.live_until_ms) FROM dedup.topic_use u WHERE u.topic_id = t.topic_id) AS used_until
     INTO d FROM dedup.desk k LEFT JOIN dedup.topics t ON t.name = p_topic AND NOT t.deleted;
-  IF d.timeline NOT BETWEEN 1 AND 2047 OR current_setting('transaction_isolation') <> 'read committed' OR current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') THEN
+  IF d.timeline NOT BETWEEN 1 AND 2047 OR current_setting('transaction_isolation') <> 'read committed' OR current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')
+    OR current_setting('synchronous_standby_names') <> '' THEN
     PERFORM dedup.steady(d.timeline);
   END IF;
   IF d.topic_id IS NULL OR p_group IS DISTINCT FROM 'default' OR p_window IS NOT NULL THEN

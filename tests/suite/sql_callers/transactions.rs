@@ -205,3 +205,45 @@ fn p3_synchronous_commit_is_raised_for_the_callers_transaction() {
         }
     });
 }
+
+/// P2 and P3 of a primary that was cut off: where standbys are required and none has confirmed it of late, no function gives a verdict, also not
+/// one that writes nothing. Seen to fail with a short way of single keys that did not ask (fixed).
+#[test]
+fn a_primary_that_no_standby_confirms_tells_its_callers_nothing() {
+    run(async {
+        let testbed = Testbed::start(options(&["eu"], 1)).await.unwrap();
+        let t = topic(&testbed.region("eu").instances[0].url(), "cutoff").await;
+        let postgres = &testbed.region("eu").postgres;
+        let (mut caller, superuser) = (postgres.connect("dedup_caller").await, postgres.connect("postgres").await);
+        assert_eq!(sql_check(&caller, &t, "eu:known").await.unwrap(), "first");
+        let token = text(&sql_claim(&caller, &t, "eu:claimed", None).await.unwrap(), "claim_token");
+        let required = async |caller: &Client, standby: &str| {
+            superuser.batch_execute(&format!("ALTER SYSTEM SET synchronous_standby_names = '{standby}'")).await.unwrap();
+            superuser.batch_execute("SELECT pg_reload_conf()").await.unwrap();
+            let until = Instant::now() + Duration::from_secs(10);
+            while caller.query_one("SHOW synchronous_standby_names", &[]).await.unwrap().get::<_, &str>(0) != standby {
+                assert!(Instant::now() < until, "the setting never came");
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        required(&caller, "nobody").await;
+        for key in ["eu:known", "eu:new"] {
+            for function in ["check($1, $2)", "is_first($1, $2)", "claim($1, $2)", "check_many($1, ARRAY[$2])"] {
+                let tx = caller.transaction().await.unwrap();
+                let error = tx.query(&format!("SELECT dedup.{function}"), &[&t, &key]).await.expect_err(function);
+                assert_eq!(code(&error), "DD003", "{function} of {key}: {error}");
+                tx.rollback().await.unwrap();
+            }
+        }
+        for function in ["complete", "release", "extend"] {
+            let tx = caller.transaction().await.unwrap();
+            let error = tx.query(&format!("SELECT dedup.{function}($1)"), &[&token]).await.expect_err(function);
+            assert_eq!(code(&error), "DD003", "{function}: {error}");
+            tx.rollback().await.unwrap();
+        }
+        required(&caller, "").await;
+        assert_eq!(sql_check(&caller, &t, "eu:known").await.unwrap(), "duplicate");
+        assert_eq!(sql_check(&caller, &t, "eu:new").await.unwrap(), "first");
+        testbed.stop().await.unwrap();
+    });
+}
