@@ -137,7 +137,7 @@ CREATE VIEW dedup.desk AS
     FROM dedup.layout l JOIN dedup.segments s ON s.segment_id = l.current_segment CROSS JOIN dedup.home h;
 
 -- Run right after that. The snapshot must not have missed a change of layout, a standby grants nothing, and what this transaction is told
--- must not be lost by a crash: synchronous_commit is raised for it, and for it alone.
+-- must not be lost by a crash: synchronous_commit is raised for it, and for it alone. (What is asked here, ask_one asks first.)
 CREATE FUNCTION dedup.steady(timeline int) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM dedup.guard_snapshot();
@@ -368,6 +368,7 @@ BEGIN
          coalesce(p_window, t.window_ms) AS window_ms, coalesce(p_lease, t.lease_ms) AS lease_ms,
          (SELECT max(u.live_until_ms) FROM dedup.topic_use u WHERE u.topic_id = t.topic_id) AS used_until
     INTO d FROM dedup.desk k LEFT JOIN dedup.topics t ON t.name = p_topic AND NOT t.deleted;
+  -- Whatever makes `steady` do something, so that the usual call need not make it.
   IF d.timeline NOT BETWEEN 1 AND 2047 OR current_setting('transaction_isolation') <> 'read committed' OR current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')
     OR current_setting('synchronous_standby_names') <> '' THEN
     PERFORM dedup.steady(d.timeline);
